@@ -1,0 +1,1 @@
+"""Frozen records and their arithmetic. No I/O, no clock, no logging."""

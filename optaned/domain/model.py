@@ -1,0 +1,86 @@
+"""A model as files hold it: shards, tensors, and which bytes every token reads (trunk) and which the router picks (expert)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class Group(enum.StrEnum):
+    TRUNK = "trunk"
+    EXPERT = "expert"
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Bytes `offset` to `offset + size_bytes` of shard number `shard`."""
+
+    shard: int
+    offset: int
+    size_bytes: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One GGUF file. `data_offset` is where its tensors begin."""
+
+    path: Path
+    size_bytes: int
+    data_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor's name, shape (fastest dimension first), GGML type name and place. `layer` None: not of a layer."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    place: ByteRange
+    layer: int | None
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIndex:
+    """All headers of a model. `digest` names its content (headers, sizes, sampled blocks); `metadata` has scalars only."""
+
+    architecture: str
+    name: str
+    shards: tuple[Shard, ...]
+    tensors: tuple[Tensor, ...]
+    digest: str
+    layers: int
+    expert_count: int = 0
+    expert_used_count: int = 0
+    trained_context: int = 0
+    quantization: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(t.place.size_bytes for t in self.tensors)
+
+    @property
+    def trunk_bytes(self) -> int:
+        return sum(t.place.size_bytes for t in self.tensors if t.group is Group.TRUNK)
+
+    @property
+    def expert_bytes(self) -> int:
+        return self.size_bytes - self.trunk_bytes
+
+    def expert_ranges(self, layer: int, expert: int) -> tuple[ByteRange, ...]:
+        """Return the slices of expert number `expert` in `layer`, one a fused tensor."""
+        found = []
+        for tensor in self.tensors:
+            if tensor.layer == layer and tensor.group is Group.EXPERT:
+                size = tensor.place.size_bytes // self.expert_count
+                found.append(ByteRange(tensor.place.shard, tensor.place.offset + expert * size, size))
+        return tuple(found)

@@ -1,0 +1,63 @@
+"""Tiers as they were probed, and the plan that puts every byte of a model on exactly one of them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+
+from optaned.domain.model import Group
+
+
+class TierKind(enum.StrEnum):
+    """How a tier's bytes are reached: `byte` in place (DRAM, PMem), `block` in pages through a device, `device` by a GPU."""
+
+    BYTE = "byte"
+    BLOCK = "block"
+    DEVICE = "device"
+
+
+@dataclass(frozen=True, slots=True)
+class TierInfo:
+    """What a tier driver found. `free_bytes` is what may still be used, after the reserve; bandwidth None is unknown."""
+
+    name: str
+    driver: str
+    kind: TierKind
+    capacity_bytes: int
+    free_bytes: int
+    read_gbps: float | None = None
+    numa_node: int | None = None
+    mount: Path | None = None
+
+    def holds(self, path: Path) -> bool:
+        """Say whether a file lies on this tier's mount."""
+        return self.mount is not None and path.is_relative_to(self.mount)
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """Bytes of one group on one tier. `home` says that they lie there already; else they are to be promoted to it."""
+
+    tier: str
+    group: Group
+    size_bytes: int
+    home: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementPlan:
+    """Where every byte of a model is read from, and where the KV cache lives."""
+
+    allotments: tuple[Allotment, ...]
+    kv_tier: str
+    kv_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(a.size_bytes for a in self.allotments)
+
+    def used_bytes(self, tier: str) -> int:
+        """Return what this plan puts on a tier, the KV cache included."""
+        return sum(a.size_bytes for a in self.allotments if a.tier == tier) + (self.kv_bytes if tier == self.kv_tier else 0)

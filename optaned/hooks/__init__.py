@@ -1,0 +1,1 @@
+"""What plugins declare and implement, and the host that loads and isolates them."""
