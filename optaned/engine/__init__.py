@@ -1,0 +1,1 @@
+"""The engine and tokenizer processes, and the parent's side of them."""

@@ -1,0 +1,1 @@
+"""The server process: socket, routes, and the life of its children."""
