@@ -1,10 +1,11 @@
-"""A model as files hold it: shards, tensors, and which bytes every token reads (trunk) and which the router picks (expert)."""
+"""A model as files hold it: shards, tensors, which bytes every token reads (trunk), which the router picks (expert)."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,16 @@ class ByteRange:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One GGUF file. `data_offset` is where its tensors begin."""
+    """One GGUF file. `data_offset` is where its tensors begin, `real_path` where it lies once links are followed."""
 
     path: Path
     size_bytes: int
     data_offset: int
+    real_path: Path | None = None
+
+    @property
+    def lies_at(self) -> Path:
+        return self.real_path or self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +54,12 @@ class Tensor:
     group: Group
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelIndex:
-    """All headers of a model. `digest` names its content (headers, sizes, sampled blocks); `metadata` has scalars only."""
+    """All headers of a model. `digest` names its content (headers, sizes, sampled blocks).
+
+    `metadata` has scalars, and short arrays of numbers as tuples; vocabularies are left out.
+    """
 
     architecture: str
     name: str
@@ -78,9 +87,23 @@ class ModelIndex:
 
     def expert_ranges(self, layer: int, expert: int) -> tuple[ByteRange, ...]:
         """Return the slices of expert number `expert` in `layer`, one a fused tensor."""
+        if not 0 <= expert < self.expert_count:
+            raise IndexError(f"expert {expert} of {self.expert_count}")
         found = []
-        for tensor in self.tensors:
-            if tensor.layer == layer and tensor.group is Group.EXPERT:
-                size = tensor.place.size_bytes // self.expert_count
-                found.append(ByteRange(tensor.place.shard, tensor.place.offset + expert * size, size))
+        for place in self._expert_places.get(layer, ()):
+            size = place.size_bytes // self.expert_count
+            found.append(ByteRange(place.shard, place.offset + expert * size, size))
         return tuple(found)
+
+    def group_bytes(self, group: Group) -> int:
+        """Return the bytes of one group."""
+        return self.trunk_bytes if group is Group.TRUNK else self.expert_bytes
+
+    @cached_property
+    def _expert_places(self) -> dict[int | None, list[ByteRange]]:
+        """Fused expert tensors by layer, kept: a planner asks for each of K3's 82,432 experts."""
+        places: dict[int | None, list[ByteRange]] = {}
+        for tensor in self.tensors:
+            if tensor.group is Group.EXPERT:
+                places.setdefault(tensor.layer, []).append(tensor.place)
+        return places
