@@ -1,7 +1,7 @@
 """Where a daemon keeps its socket, its state and the thermal word. Knows names only: nothing is created or opened here.
 
-`OPTANED_RUNTIME_DIR` and `OPTANED_STATE_DIR` move everything (tests, demos, a second daemon). Else a service's directories
-are those that systemd names, root's are under /run and /var/lib, and a user's are under the XDG ones.
+`OPTANED_RUNTIME_DIR` and `OPTANED_STATE_DIR` move everything (tests, demos, a second daemon). Else a service's
+directories are those that systemd names, root's are under /run and /var/lib, and a user's are under the XDG ones.
 """
 
 from __future__ import annotations

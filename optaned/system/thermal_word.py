@@ -178,8 +178,8 @@ class WordReader:
         self.close()
         try:
             self._map, self._inode = _map_for_reading(self.path)
-        except OSError as error:
-            self._fault = f"{self.path}: {error.strerror or error}"
+        except (OSError, ValueError) as error:  # ValueError: it shrank between our look and the mapping
+            self._fault = f"{self.path}: {getattr(error, 'strerror', None) or error}"
 
     def close(self) -> None:
         self._forget("no word yet")
