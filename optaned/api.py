@@ -16,7 +16,7 @@ from optaned.domain.generation import (
 )
 from optaned.domain.model import ByteRange, Group, ModelIndex, Shard, Tensor
 from optaned.domain.thermal import Level, Proposal, Reading, ReadingState, Snapshot, Vote
-from optaned.domain.tiers import Allotment, PlacementPlan, TierInfo, TierKind
+from optaned.domain.tiers import Allotment, PlacementPlan, TierInfo, TierKind, home_of
 from optaned.errors import (
     ConfigError,
     MissingFileError,
@@ -57,10 +57,8 @@ from optaned.hooks.drivers import (
     Tier,
     Vocabulary,
 )
-from optaned.hooks.spec import hookimpl
+from optaned.hooks.spec import API, hookimpl
 from optaned.units import Bytes, Celsius, Seconds, format_bytes
-
-API = (1, 0)
 
 __all__ = [
     "API",
@@ -95,8 +93,8 @@ __all__ = [
     "ModelIndex",
     "ModelInfo",
     "Needs",
-    "Options",
     "OptanedError",
+    "Options",
     "PlacementPlan",
     "PlacementPolicy",
     "PlanRequest",
@@ -125,5 +123,6 @@ __all__ = [
     "VocabularyInfo",
     "Vote",
     "format_bytes",
+    "home_of",
     "hookimpl",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from optaned.domain.model import Group
 
 
 class TierKind(enum.StrEnum):
-    """How a tier's bytes are reached: `byte` in place (DRAM, PMem), `block` in pages through a device, `device` by a GPU."""
+    """How bytes are reached: `byte` in place (DRAM, PMem), `block` in pages through a device, `device` by a GPU."""
 
     BYTE = "byte"
     BLOCK = "block"
@@ -19,7 +20,7 @@ class TierKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TierInfo:
-    """What a tier driver found. `free_bytes` is what may still be used, after the reserve; bandwidth None is unknown."""
+    """What a tier driver found. `free_bytes` is what may still be used, after the reserve; bandwidth None: unknown."""
 
     name: str
     driver: str
@@ -33,6 +34,12 @@ class TierInfo:
     def holds(self, path: Path) -> bool:
         """Say whether a file lies on this tier's mount."""
         return self.mount is not None and path.is_relative_to(self.mount)
+
+
+def home_of(path: Path, tiers: Iterable[TierInfo]) -> TierInfo | None:
+    """Return the tier on which a file lies: of the mounts that hold it, the innermost. None where no tier does."""
+    holding = [tier for tier in tiers if tier.holds(path)]
+    return max(holding, key=lambda tier: len(tier.mount.parts) if tier.mount else 0, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,17 @@ class PlacementPlan:
     def size_bytes(self) -> int:
         return sum(a.size_bytes for a in self.allotments)
 
+    def group_bytes(self, group: Group) -> int:
+        """Return what this plan allots of one group."""
+        return sum(a.size_bytes for a in self.allotments if a.group is group)
+
+    def claimed_bytes(self, tier: str) -> int:
+        """Return what this plan takes of a tier's free bytes: promoted weights and KV cache, not what lies there."""
+        promoted = sum(a.size_bytes for a in self.allotments if a.tier == tier and not a.home)
+        return promoted + (self.kv_bytes if tier == self.kv_tier else 0)
+
     def used_bytes(self, tier: str) -> int:
         """Return what this plan puts on a tier, the KV cache included."""
-        return sum(a.size_bytes for a in self.allotments if a.tier == tier) + (self.kv_bytes if tier == self.kv_tier else 0)
+        return sum(a.size_bytes for a in self.allotments if a.tier == tier) + (
+            self.kv_bytes if tier == self.kv_tier else 0
+        )

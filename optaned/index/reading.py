@@ -1,7 +1,7 @@
 """A bounded reader over the first bytes of one file. Knows sizes and strings, but nothing of what they mean.
 
 Every length that a file claims is compared with what is on disk before a byte is read for it, so a lying header costs
-one error line and never memory. Reads, not a mapping: a file that someone truncates meanwhile must not raise SIGBUS here.
+one error line and never memory. Reads, not a mapping: a file that someone cuts meanwhile must not raise SIGBUS.
 """
 
 from __future__ import annotations
