@@ -1,4 +1,4 @@
-"""What the benchmarks share: the demo model, a daemon to measure, an SDK client, the bare loop in a process of its own."""
+"""What the benchmarks share: the demo model, a daemon to measure, an SDK client, the bare loop in its own process."""
 
 from __future__ import annotations
 

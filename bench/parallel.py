@@ -1,4 +1,4 @@
-"""What the daemon costs 4 and 8 streams at once: their rate through the SDK over that of a bare batched loop, in turn."""
+"""What the daemon costs 4 and 8 streams at once: their rate through the SDK over that of a bare batched loop."""
 
 from __future__ import annotations
 
