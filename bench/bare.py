@@ -1,7 +1,7 @@
-"""The yardstick: a loop over the low-level bindings with nothing around it. Run as a program it prints tokens per second.
+"""The yardstick: a loop over the low-level bindings with nothing around it; as a program it prints tokens per second.
 
-`python bench/bare.py MODEL --threads N --sequences K --tokens T` decodes K sequences in one batch a step, greedily, T tokens
-each, from prompts of the same length as the daemon's clients send. Time counts from the first to the last token.
+`python bench/bare.py MODEL --threads N --sequences K --tokens T` decodes K sequences in one batch a step, greedily, T
+tokens each, from a prompt as long as the daemon's clients send. Time counts from the first to the last token.
 """
 
 from __future__ import annotations
