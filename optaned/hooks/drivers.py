@@ -301,7 +301,10 @@ class ChatFormat(Protocol):
     """A model family's conversation markup. `render` runs in the tokenizer process, parsers in the server."""
 
     def render(self, request: ChatRequest) -> tuple[Segment, ...]:
-        """Return the prompt up to the point where the assistant speaks. Raises ChatError."""
+        """Return the prompt up to the point where the assistant speaks. Raises ChatError.
+
+        The begin token is left out where the vocabulary's `add_bos` says that tokenising the first segment adds it.
+        """
 
     def parser(self, rendered: str) -> ChatParser:
         """Return a parser for the answer to the prompt that was rendered as this text."""
