@@ -1,7 +1,7 @@
 """What the server and its children say to each other, as frozen records. Knows no socket and no process.
 
-One frame is one message. `ToWorker` goes down, `FromWorker` comes up; both children speak the same language, the tokenizer
-merely answers fewer questions. Answers to a request carry its `id`.
+One frame is one message. `ToWorker` goes down, `FromWorker` comes up; both children speak the same language, the
+tokenizer merely answers fewer questions. Answers to a request carry its `id`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class EmbedTokens(_Message, frozen=True):
 
 
 class Cancel(_Message, frozen=True):
-    """Stop a request, in the middle of a prefill too. It ends with `Finished(reason=cancelled)`; unknown ids are ignored."""
+    """Stop a request, inside a prefill too. It ends with `Finished(reason=cancelled)`; unknown ids are ignored."""
 
     id: str
 
@@ -113,16 +113,7 @@ class Close(_Message, frozen=True):
 
 
 ToWorker = (
-    Open
-    | Generate
-    | EmbedTokens
-    | Cancel
-    | Tokenize
-    | Detokenize
-    | Render
-    | CheckGrammar
-    | SchemaGrammar
-    | Close
+    Open | Generate | EmbedTokens | Cancel | Tokenize | Detokenize | Render | CheckGrammar | SchemaGrammar | Close
 )
 
 
@@ -173,7 +164,7 @@ class Logprob(_Message, frozen=True):
 
 
 class Piece(_Message, frozen=True):
-    """What one step added to one answer: token ids and the text that became certain (maybe none: UTF-8 and stops wait)."""
+    """What one step added to one answer: token ids and the text that became certain (UTF-8 and stops may wait)."""
 
     id: str
     tokens: tuple[int, ...]
