@@ -17,6 +17,8 @@ from optaned.hooks.drivers import Driver
 
 GROUP = "optaned"
 GUARD_GROUP = "optaned.guard"
+GUARD_HOOKS = frozenset({"optaned_sensors", "optaned_coolers", "optaned_governor_vote"})
+API = (1, 0)
 
 hookspec = pluggy.HookspecMarker("optaned")
 hookimpl = pluggy.HookimplMarker("optaned")
@@ -58,7 +60,7 @@ def optaned_commands() -> Sequence[Driver]:  # type: ignore[empty-body]
 
 
 @hookspec(firstresult=True)
-def optaned_resolve_model(ref: str) -> Sequence[Path] | None:  # type: ignore[empty-body]
+def optaned_resolve_model(ref: str) -> Sequence[Path] | None:
     """Return the GGUF shards that a model reference ("scheme:rest") stands for, or None if it is not yours.
 
     Called while the configuration is resolved. The first plugin, by name, that answers wins.
@@ -66,7 +68,7 @@ def optaned_resolve_model(ref: str) -> Sequence[Path] | None:  # type: ignore[em
 
 
 @hookspec
-def optaned_governor_vote(snapshot: Snapshot, proposal: Proposal) -> Vote | None:  # type: ignore[empty-body]
+def optaned_governor_vote(snapshot: Snapshot, proposal: Proposal) -> Vote | None:
     """Ask for more cooling, a lower duty or a higher level than proposed; group `optaned.guard`. None abstains.
 
     Called once a tick, in the guard. Votes can only cool: the core takes the highest level, the least duty, the most
