@@ -38,19 +38,18 @@ class Pidfd:
     """One process, held by a descriptor: it stays that process however long it is dead."""
 
     def __init__(self, fd: int) -> None:
-        """Take over an open pidfd, e.g. one that was received. Raises ValueError when `fd` is none."""
+        """Take over an open descriptor. Closes it and raises ValueError when it is no pidfd."""
         self._fd = fd
-        self.pid = _pid_of(fd)
+        try:
+            self.pid = _pid_of(fd)
+        except BaseException:
+            os.close(fd)
+            raise
 
     @classmethod
     def open(cls, pid: int) -> Pidfd:
         """Raises ProcessLookupError when there is no such process."""
-        fd = os.pidfd_open(pid)
-        try:
-            return cls(fd)
-        except BaseException:
-            os.close(fd)
-            raise
+        return cls(os.pidfd_open(pid))
 
     def fileno(self) -> int:
         """Return the descriptor; it is readable when the process has ended."""
