@@ -1,0 +1,1 @@
+"""The verbs of `optanectl`, a file each, and what they share: address, wire, events, answers, terminal."""

@@ -1,0 +1,91 @@
+"""Where the daemon listens, who said so, and what to do when nobody answers there. Knows no HTTP."""
+
+from __future__ import annotations
+
+import getpass
+import grp
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from optaned.errors import AccessError, OptanedError, UnavailableError, UsageError
+
+SYSTEM_SOCKET = Path("/run/optaned/optaned.sock")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A Unix socket and what named it: `--host`, `OPTANED_HOST`, or the default."""
+
+    path: Path
+    origin: str
+
+    def __str__(self) -> str:
+        return f"{self.path} (from {self.origin})"
+
+
+def find_address(host: str | None, environ: Mapping[str, str]) -> Address:
+    """Return the socket: `host`, else OPTANED_HOST, else the user's own daemon if it has a socket, else the system's.
+
+    Raises UsageError for an address that is no path.
+    """
+    if host:
+        return Address(_path(host, "--host"), "--host")
+    if environ.get("OPTANED_HOST"):
+        return Address(_path(environ["OPTANED_HOST"], "OPTANED_HOST"), "OPTANED_HOST")
+    runtime = environ.get("XDG_RUNTIME_DIR")
+    own = Path(runtime) / "optaned" / "optaned.sock" if runtime else None
+    if own is not None and own.exists():
+        return Address(own, "XDG_RUNTIME_DIR")
+    return Address(SYSTEM_SOCKET, "the default")
+
+
+def explain(address: Address, error: OSError) -> OptanedError:
+    """Return what a failed connection means and the next step."""
+    if isinstance(error, PermissionError):
+        return AccessError(f"permission denied: {address}: {_how_to_join(address.path)}")
+    if isinstance(error, TimeoutError):
+        return UnavailableError(f"the daemon at {address} did not answer in time; see: journalctl -u optaned")
+    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+        what = "no such socket" if isinstance(error, FileNotFoundError) else "nobody listens"
+        return UnavailableError(
+            f"the daemon is not running: {address}: {what}; "
+            "start it with `sudo systemctl start optaned` or `optaned serve`, or name its socket with --host"
+        )
+    return UnavailableError(f"cannot talk to the daemon: {address}: {error.strerror or error}")
+
+
+def _path(text: str, origin: str) -> Path:
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return Path(text).expanduser()
+    if scheme == "unix" and rest.startswith("/"):
+        return Path(rest)
+    if scheme in {"http", "https"}:
+        raise UsageError(
+            f"{origin}: {text}: only Unix sockets can be reached; for another machine forward the socket: "
+            f"ssh -L /tmp/optaned.sock:{SYSTEM_SOCKET} HOST, then {origin} unix:///tmp/optaned.sock"
+        )
+    raise UsageError(f"{origin}: {text}: not an address; write unix:///path/to/socket or the path alone")
+
+
+def _how_to_join(path: Path) -> str:
+    group = _group_of(path)
+    if group is None:
+        return "ask its owner for access"
+    if getpass.getuser() in group.gr_mem and group.gr_gid not in os.getgroups():
+        return f"you are in group {group.gr_name}, but not in this session: log in again"
+    return f"add yourself to group {group.gr_name}: sudo usermod -aG {group.gr_name} $USER, then log in again"
+
+
+def _group_of(path: Path) -> grp.struct_group | None:
+    """Return the group of the socket, or of the nearest folder that can be seen when the socket itself cannot."""
+    for place in (path, *path.parents):
+        try:
+            return grp.getgrgid(place.stat().st_gid)
+        except PermissionError:
+            continue
+        except (OSError, KeyError):
+            return None
+    return None
