@@ -1,0 +1,137 @@
+"""Turn what pydantic found wrong into lines for people: key path, fault, the likely meaning. Knows no file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from optaned.hooks.suggest import did_you_mean
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong at one place. `source` replaces the file's name where the value came from elsewhere."""
+
+    path: Path
+    text: str
+    source: str = ""
+
+    def line(self, file: str) -> str:
+        """Return `file: key.path: what is wrong`."""
+        key = key_of(self.path)
+        return f"{self.source or file}: {key}: {self.text}" if key else f"{self.source or file}: {self.text}"
+
+
+def key_of(path: Path) -> str:
+    """Return a path as TOML writes it: `("models", "a.b", "files", 0)` is `models."a.b".files[0]`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            bare = part.replace("-", "").replace("_", "").isalnum() and part.isascii()
+            text += ("." if text else "") + (part if bare else json.dumps(part, ensure_ascii=False))
+    return text
+
+
+def faults_of(
+    error: ValidationError, model: type[BaseModel], *, at: Path = (), also: Iterable[str] = ()
+) -> list[Fault]:
+    """Return one fault for each of pydantic's errors; `also` are further keys that are known at the top."""
+    return [_fault(details, model, at, also) for details in error.errors(include_url=False)]
+
+
+def keys_of(model: type[BaseModel], path: Path) -> list[str]:
+    """Return the keys that a model knows at `path`, or nothing where the path leads outside."""
+    where: Any = model
+    for part in path:
+        where = _step(where, part)
+    return list(where.model_fields) if _is_model(where) else []
+
+
+def _fault(details: ErrorDetails, model: type[BaseModel], at: Path, also: Iterable[str]) -> Fault:
+    loc = details["loc"]
+    if loc and loc[-1] == "[key]":  # the name of a table, not its content
+        return Fault((*at, *loc[:-1]), f"{loc[-2]!r} cannot be a name here; names are like 'my-name0'")
+    kind = details["type"]
+    if kind == "extra_forbidden":
+        known = [*keys_of(model, loc[:-1]), *(also if len(loc) == 1 else ())]
+        return Fault((*at, *loc), f"unknown key{did_you_mean(str(loc[-1]), known)}")
+    value = details.get("input")
+    words = _WORDS.get(kind)
+    text = words(details.get("ctx", {}), value) if words else f"{details['msg'][:1].lower()}{details['msg'][1:]}"
+    return Fault((*at, *loc), text)
+
+
+def _shown(value: object) -> str:
+    """Return a value for a message, short."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _must_be(what: str) -> Callable[[Mapping[str, Any], object], str]:
+    return lambda _, value: f"must be {what}, not {_shown(value)}"
+
+
+def _bound(words: str, key: str) -> Callable[[Mapping[str, Any], object], str]:
+    return lambda context, value: f"must be {words} {context[key]:g}, not {_shown(value)}"
+
+
+def _choice(context: Mapping[str, Any], value: object) -> str:
+    expected = str(context["expected"])
+    known = [part.strip("'") for part in expected.replace(" or ", ", ").split(", ")]
+    return f"must be {expected}, not {_shown(value)}{did_you_mean(str(value), known)}"
+
+
+_WORDS: dict[str, Callable[[Mapping[str, Any], object], str]] = {
+    "missing": lambda _, __: "is required",
+    "value_error": lambda context, _: str(context["error"]),
+    "literal_error": _choice,
+    "enum": _choice,
+    "string_type": _must_be('text in quotes ("…")'),
+    "path_type": _must_be('a path in quotes ("…")'),
+    "int_type": _must_be("a whole number"),
+    "int_from_float": _must_be("a whole number"),
+    "float_type": _must_be("a number"),
+    "finite_number": _must_be("a finite number"),
+    "bool_type": _must_be("true or false"),
+    "tuple_type": _must_be("a list [ … ]"),
+    "list_type": _must_be("a list [ … ]"),
+    "dict_type": _must_be("a table"),
+    "model_type": _must_be("a table"),
+    "model_attributes_type": _must_be("a table"),
+    "greater_than": _bound("greater than", "gt"),
+    "greater_than_equal": _bound("at least", "ge"),
+    "less_than": _bound("less than", "lt"),
+    "less_than_equal": _bound("at most", "le"),
+    "string_pattern_mismatch": lambda context, value: f"{_shown(value)} does not look like {context['pattern']}",
+}
+
+
+def _is_model(where: object) -> bool:
+    return isinstance(where, type) and issubclass(where, BaseModel)
+
+
+def _step(where: Any, part: str | int) -> Any:
+    """Follow one part of a path through a model's annotations; None where it leads outside."""
+    if _is_model(where):
+        field = where.model_fields.get(part)
+        return _inner(field.annotation) if field else None
+    return None if where is None else where[1] if isinstance(where, tuple) else None
+
+
+def _inner(annotation: Any) -> Any:
+    """Return a model, a pair ("each", model) for a mapping or list of them, or None."""
+    if _is_model(annotation):
+        return annotation
+    models = [a for a in getattr(annotation, "__args__", ()) if _is_model(a)]
+    if not models:
+        return None
+    return ("each", models[0]) if getattr(annotation, "__origin__", None) in (dict, tuple, list) else models[0]
