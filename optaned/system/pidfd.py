@@ -51,6 +51,10 @@ class Pidfd:
         """Raises ProcessLookupError when there is no such process."""
         return cls(os.pidfd_open(pid))
 
+    def duplicate(self) -> Pidfd:
+        """Return another descriptor of the same process."""
+        return Pidfd(os.dup(self._fd))
+
     def fileno(self) -> int:
         """Return the descriptor; it is readable when the process has ended."""
         return self._fd
