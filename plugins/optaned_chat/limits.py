@@ -41,17 +41,20 @@ def join(parts: Iterable[object]) -> str:
 
 
 def check_add(left: Any, right: Any) -> None:
+    """Refuse a sum of texts or lists that is too long."""
     if _length(left) + _length(right) > MAX_TEXT_CHARS:
         raise LimitError("a sum of texts that is too long")
 
 
 def check_multiply(left: Any, right: Any) -> None:
+    """Refuse `"a" * 10**10`."""
     for many, times in ((left, right), (right, left)):
         if isinstance(times, int) and _length(many) * times > MAX_TEXT_CHARS:
             raise LimitError("a repetition that is too long")
 
 
 def check_power(left: Any, right: Any) -> None:
+    """Refuse numbers that take minutes to compute."""
     if isinstance(right, int | float) and abs(right) > 64:
         raise LimitError(f"an exponent of {right}")
     if isinstance(left, int) and left.bit_length() > 64:
