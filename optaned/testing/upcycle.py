@@ -26,8 +26,8 @@ def upcycle(
     """Write `out`, a MoE llama model made from the dense llama model `dense`, and return its path.
 
     `noise` is the share of each tensor's spread that is added to an expert's weights (0 copies bytes, and works for
-    every type); `skew` is how much likelier the router's favourites are (0: all alike). Raises ValueError for a model that is
-    not a dense llama, and for a type that cannot be quantised anew.
+    every type); `skew` is how much likelier the router's favourites are (0: all alike). Raises ValueError for a model
+    that is not a dense llama, and for a type that cannot be quantised anew.
     """
     reader = gguf.GGUFReader(dense)
     architecture = reader.fields["general.architecture"].contents()

@@ -36,7 +36,7 @@ class FileTier:
         """Return the file system's size and what an ordinary user may still write. Raises OptanedError."""
         folder = self.env.path(self.options.mount)
         if not folder.is_dir():
-            raise MissingFileError(f"{self.options.mount}: no such folder; mount it or correct tiers.{self.name}.mount")
+            raise MissingFileError(f"{self.options.mount}: no such folder; mount it or correct `mount`")
         try:
             room = os.statvfs(folder)
         except OSError as error:

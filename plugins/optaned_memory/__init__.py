@@ -75,7 +75,7 @@ class MemoryTier:
         wanted, key = (reserve, "reserve") if budget is None else (budget, "budget")
         if wanted > found.total_bytes:
             raise ConfigError(
-                f"tiers.{self.name}.{key}: {format_bytes(wanted)} is more than there is "
+                f"{key}: {format_bytes(wanted)} is more than there is "
                 f"({format_bytes(found.total_bytes)}, {found.limited_by}); lower it"
             )
         return found.total_bytes - reserve if budget is None else budget

@@ -1,0 +1,26 @@
+"""Stage 1: ask every declared tier what it has. Changes nothing, measures nothing."""
+
+from __future__ import annotations
+
+from optaned.config.resolve import ResolvedConfig, ResolvedDriver
+from optaned.domain.tiers import TierInfo
+from optaned.errors import PluginError
+from optaned.hooks.drivers import Env
+from optaned.pipeline.stage import stage
+
+
+def probe(resolved: ResolvedConfig, env: Env) -> tuple[TierInfo, ...]:
+    """Return what each tier's driver found, in the configuration's order. Raises OptanedError where one fails."""
+    return tuple(_probe_one(tier, env) for tier in resolved.tiers.values())
+
+
+def _probe_one(tier: ResolvedDriver, env: Env) -> TierInfo:
+    with stage("probe", f"tiers.{tier.name} (driver {tier.driver.name})"):
+        opened = tier.open(env)
+        try:
+            found = opened.probe()
+        finally:
+            opened.close()
+        if not isinstance(found, TierInfo) or found.name != tier.name:
+            raise PluginError(f"it returned {found!r} instead of the tier's TierInfo; tell its author")
+        return found
