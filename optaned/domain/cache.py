@@ -11,7 +11,17 @@ from typing import Any
 from optaned.domain.model import ModelIndex
 
 # Bits a number takes in the cache, by the names that `kv_cache` may have; the same block sizes as for weights.
-CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0, "q4_0": 4.5}
+CACHE_BITS = {
+    "f32": 32.0,
+    "f16": 16.0,
+    "bf16": 16.0,
+    "q8_0": 8.5,
+    "q5_1": 6.0,
+    "q5_0": 5.5,
+    "q4_1": 5.0,
+    "q4_0": 4.5,
+    "iq4_nl": 4.5,
+}
 _STATE_BYTES = 4
 
 
