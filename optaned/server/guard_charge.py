@@ -46,7 +46,7 @@ def next_step(charge: Charge, *, is_fresh: bool, is_alive: bool, now_s: float, s
 
 
 def after_death(charge: Charge, *, now_s: float) -> Charge:
-    """Return the charge after its child has ended: at once again when it did its work for a while, else with patience."""
+    """Return the charge after its child has ended: at once again when it worked for a while, else with patience."""
     lived_s = 0.0 if charge.started_s is None else now_s - charge.started_s
     if charge.spoke and lived_s >= SETTLED_S:
         return Charge(start_at_s=now_s, deaths=charge.deaths + 1)
