@@ -1,7 +1,7 @@
 """The backend `llamacpp`: declares the driver and opens it. Importing this needs no model library.
 
-The implementation is imported by name in `open`, because `optaned check`, `optaned plugins` and the tokenizer's parent read
-this declaration on machines where llama-cpp-python is not installed.
+The implementation is imported by name in `open`, because `optaned check` and `optaned plugins` read this declaration on
+machines where llama-cpp-python is not installed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The backend itself: from a load request to a model with a context, from files to a vocabulary. Knows the options.
 
-Threads are clamped to the affinity mask, because the library's barrier spins for ever on a thread that has no processor.
+Threads are clamped to the affinity mask, because the library's barrier waits for ever for a thread that has no
+processor.
 """
 
 from __future__ import annotations

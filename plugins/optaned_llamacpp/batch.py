@@ -37,14 +37,14 @@ class Batch:
         )
 
     def fill(self, rows: Sequence[Row]) -> list[int]:
-        """Hold these rows and return the batch indices of those with an output row. Raises OverflowError beyond int32."""
+        """Hold these rows and return the batch indices of those with an output row."""
         count = len(rows)
         self.struct.n_tokens = count
         if count == 1:  # the decode of a single answer: no temporary lists
             self._token[0], self._position[0], self._sequence[0], output = rows[0]
             self._output[0] = output
             return [0] if output else []
-        tokens, positions, slots, outputs = zip(*rows, strict=True)
+        tokens, positions, slots, outputs = map(list, zip(*rows, strict=True))
         self._token[:count] = tokens
         self._position[:count] = positions
         self._sequence[:count] = slots

@@ -38,7 +38,7 @@ class Outputs:
         view = self._views.get(place)
         if view is None:
             memory = (ctypes.c_float * self.size).from_address(place)
-            view = self._views[place] = np.frombuffer(memory, dtype=np.float32)
+            view = self._views[place] = np.ctypeslib.as_array(memory)
         return view
 
     def replace(self, indices: list[int]) -> None:

@@ -1,6 +1,6 @@
-"""From sampling parameters to a chain of the library's samplers. Knows what each parameter becomes and in which order.
+"""From sampling parameters to a chain of the library's samplers. Knows what each parameter becomes, and in which order.
 
-Order: suppressed tokens and bias, penalties, DRY, top_k, typical, top_p, min_p, temperature. Neutral values add no stage.
+Suppressed tokens and bias, penalties, DRY, top_k, typical, top_p, min_p, temperature; neutral values add no stage.
 """
 
 from __future__ import annotations

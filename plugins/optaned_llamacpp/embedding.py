@@ -1,6 +1,6 @@
 """Sentence embeddings of one slot. Knows pooling; knows no cache and no cancelling.
 
-A generating model has no pooling of its own: its last hidden states are averaged over all tokens, chunk by chunk, because
+A generating model has no pooling of its own: its last hidden states are averaged over all tokens, chunk by chunk, for
 the library computes an output row (a whole vocabulary of logits) for each token while embeddings are on.
 """
 
@@ -16,6 +16,7 @@ from optaned.api import DecodeFailed, Row
 from optaned_llamacpp.library import Library, address
 
 _NO_POOLING = 0
+_ON, _OFF = True, False
 
 
 class Embedder:
@@ -33,14 +34,14 @@ class Embedder:
             raise DecodeFailed("an empty text has no embedding")
         rows = [Row(token, position, slot, logits=True) for position, token in enumerate(tokens)]
         raw = self._library.raw
-        raw.llama_set_embeddings(self._context, True)
+        raw.llama_set_embeddings(self._context, _ON)
         try:
             if raw.llama_pooling_type(self._context) == _NO_POOLING:
                 pooled = self._mean(rows, decode)
             else:
                 pooled = self._pooled(slot, rows, decode)
         finally:
-            raw.llama_set_embeddings(self._context, False)
+            raw.llama_set_embeddings(self._context, _OFF)
         length = float(np.linalg.norm(pooled))
         return [float(x) for x in (pooled / length if length > 0 else pooled)]
 
@@ -63,4 +64,5 @@ class Embedder:
     def _read(self, place: int | None) -> npt.NDArray[np.float64]:
         if not place:
             raise DecodeFailed("the library gave no embedding")
-        return np.frombuffer((ctypes.c_float * self._size).from_address(place), dtype=np.float32).astype(np.float64)
+        memory = (ctypes.c_float * self._size).from_address(place)
+        return np.ctypeslib.as_array(memory).astype(np.float64)

@@ -1,7 +1,7 @@
 """Read a GBNF grammar and say in one line what is wrong with it. Knows the notation; knows no library and no token.
 
-The library reports faults on stderr with the whole grammar, loops for ever on left recursion that passes through a rule
-that may be empty, and overruns its stack on deep nesting. So a grammar is read here first, with the library's own limits.
+The library reports faults on stderr with the whole grammar, loops for ever on left recursion that passes through a
+rule that may be empty, and overruns its stack on deep nesting. So a grammar is read here first, with its own limits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_gbnf(text: str) -> None:
     """Raise GrammarError, naming the line, unless this is a grammar that the library can follow from `root`."""
     if len(text) > _LONGEST:
         raise GrammarError(f"grammar: {len(text)} characters are more than {_LONGEST}")
-    if "\0" in text or not text.isprintable() and _unencodable(text):
+    if "\0" in text or (not text.isprintable() and _unencodable(text)):
         raise GrammarError("grammar: holds a NUL or half a surrogate pair")
     rules = _Reader(text).read()
     if "root" not in rules:

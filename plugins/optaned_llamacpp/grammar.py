@@ -25,7 +25,7 @@ class Grammar:
         return scratch.drop_impossible() == 1
 
     def mask(self, candidates: Candidates) -> int:
-        """Remove all tokens that may not come next and return how many are left (milliseconds for a whole vocabulary)."""
+        """Remove all tokens that may not come next and return how many are left; takes milliseconds."""
         candidates.apply(self._sampler)
         return candidates.drop_impossible()
 

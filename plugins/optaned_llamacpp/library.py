@@ -1,8 +1,8 @@
 """The shared library: opened once a process, its log caught, its hot functions bound with the cheapest signatures.
 
-This is the only file that imports llama_cpp. It knows no model and no request. The binding's own function objects are left
-as they are; those that run once a token are bound again here so that pointers travel as plain integers (a ctypes pointer
-object costs about as much as the call itself).
+This is the only file that imports llama_cpp. It knows no model and no request. The binding's own function objects are
+left as they are; those that run once a token are bound again here so that pointers travel as plain integers (a ctypes
+pointer object costs about as much as the call itself).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Open a GGUF as the library's model, or say in one line why it cannot be: which file, what the library said, what next.
+"""Open a GGUF as the library's model, or say in one line why it cannot be: which file, what was said, what next.
 
 Knows the load parameters and the library's words for failure. Knows no context, no slot and no token.
 """
@@ -32,7 +32,7 @@ def open_model(
 ) -> int:
     """Return the address of a loaded model; weights are mapped from the files, never copied.
 
-    An architecture or tensor type that the library does not know is refused from the header, before a weight is touched.
+    An architecture or tensor type that the library does not know is refused by the header, before a weight is read.
     Raises MissingFileError, ModelFileError or UnavailableError; whatever `progress` raises is raised again here.
     """
     for file in files:

@@ -1,7 +1,7 @@
-"""Mirostat 1 and 2: keep the surprise of chosen tokens near a target. Knows probabilities and one random number a token.
+"""Mirostat 1 and 2: keep the surprise of chosen tokens near a target. Knows probabilities and one random number each.
 
-Written out here because the library's samplers own their random numbers, and ours derive from (seed, position). The running
-maximum `mu` depends on what was chosen before; it is the one sampler whose choice is not a function of the position alone.
+Written out here because the library's samplers own their random numbers, and ours derive from (seed, position). The
+running maximum `mu` depends on what was chosen before: the one chooser that is no function of logits and position.
 """
 
 from __future__ import annotations
@@ -63,4 +63,5 @@ def _keep_by_slope(probabilities: _Array, mu: float) -> int:
 
 def _softmax(logits: _Array) -> _Array:
     weights: _Array = np.exp(logits - logits[0])
-    return weights / weights.sum()
+    weights /= weights.sum()
+    return weights

@@ -1,8 +1,8 @@
 """Choose the next token of one answer. Knows parameters, positions and grammars; knows no slot and no scheduling.
 
-Every random number is derived from (seed, position): the same logits at the same position give the same token, whatever was
-sampled before, so that a resumed answer goes on as it would have. The final `dist` sampler is made anew for each token,
-which costs 5 µs; drawing in numpy from 40 candidates costs 20, and from a whole vocabulary 400.
+Every random number is derived from (seed, position): the same logits at the same position give the same token, whatever
+was sampled before, so that a resumed answer goes on as it would have. The final `dist` sampler is made anew for each
+token, which costs 5 µs; drawing in numpy from 40 candidates costs 20, and from a whole vocabulary 400.
 
 A grammar is asked about the token that would be chosen without it; only when it refuses is the whole vocabulary masked.
 """
