@@ -10,12 +10,13 @@ from optaned.pipeline.stage import stage
 
 
 def index_model(model: ResolvedModel) -> ModelIndex:
-    """Return the model's index. Raises ModelFileError for broken shards, ConfigError if they are not as `weights` says."""
+    """Return the model's index. Raises ModelFileError for broken shards, ConfigError if `weights` says otherwise."""
     with stage("index", f"models.{model.name}"):
         index = read_index(model.files)
         if model.weights is not None and not _is_quantized_as(model.weights, index.quantization):
             raise ConfigError(
-                f"quantization.weights is {model.weights!r}, but the files hold {index.quantization}; correct one of them"
+                f"quantization.weights is {model.weights!r}, but the files hold {index.quantization}; "
+                "correct one of them"
             )
         return index
 

@@ -9,6 +9,7 @@ from optaned.config.resolve import ResolvedConfig, ResolvedModel
 from optaned.domain.cache import cache_bytes
 from optaned.domain.model import ModelIndex
 from optaned.domain.tiers import PlacementPlan, TierInfo
+from optaned.errors import UsageError
 from optaned.hooks.drivers import Env, LoadRequest, PlanRequest
 from optaned.pipeline.homes import add_homes
 from optaned.pipeline.index import index_model
@@ -39,7 +40,7 @@ def prepare(
 
     Raises OptanedError: a line that names stage, plugin or file, cause and next step.
     """
-    wanted = resolved.models[model or resolved.default_model]
+    wanted = _declared(resolved, model or resolved.default_model)
     report("probe")
     tiers = probe(resolved, env)
     if not wanted.files:
@@ -50,6 +51,13 @@ def prepare(
     request = _plan_request(resolved, wanted, index, add_homes(tiers, index))
     plan = plan_placement(resolved.policy, request, env)
     return Prepared(wanted.name, request.tiers, index, plan, load_request(wanted, resolved.config.engine, index))
+
+
+def _declared(resolved: ResolvedConfig, name: str) -> ResolvedModel:
+    if name not in resolved.models:
+        known = ", ".join(sorted(resolved.models)) or "none"
+        raise UsageError(f"there is no model {name!r} in {resolved.file}; declared: {known}")
+    return resolved.models[name]
 
 
 def _plan_request(
