@@ -1,4 +1,4 @@
-"""What holds for the governor whatever is read: it is total, monotone, calm within its hysteresis, and unknown never cools."""
+"""What holds for the governor whatever is read: total, monotone, calm within its hysteresis; unknown never cools."""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ from optaned.thermal.votes import apply_votes, hold
 
 COOL = Proposal(Level.COOL, 1.0, 0.0, ("all is well",))
 shares = st.none() | st.floats(allow_nan=True, allow_infinity=True)
-votes = st.builds(Vote, level=st.none() | st.sampled_from(Level), duty=shares, cooling=shares, reason=st.text(max_size=5))
+votes = st.builds(
+    Vote, level=st.none() | st.sampled_from(Level), duty=shares, cooling=shares, reason=st.text(max_size=5)
+)
 
 
 @given(st.lists(votes, max_size=5))
