@@ -40,7 +40,7 @@ class UnixProtocol(H11Protocol):
         self._settings = settings
         self._header_timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a client in; beyond the cap it gets one short answer, far beyond it none."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, "peer": _peer(transport)}
@@ -49,7 +49,7 @@ class UnixProtocol(H11Protocol):
         if excess > 64:
             transport.abort()
         elif excess > 0:
-            self.app = _refuse  # type: ignore[assignment]
+            self.app = _refuse
         self._watch_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
