@@ -20,7 +20,8 @@ class Failure(Exception):  # noqa: N818  read as "a failure of the engine", with
     """Why a request could not be answered, in words for the client and a machine-readable code.
 
     Codes: `queue_full`, `model_loading`, `model_not_loaded`, `model_failed`, `engine_died`, `thermal_trip`,
-    `shutting_down`, `context_length_exceeded`, `grammar_invalid`, `chat_invalid`, `embeddings_unsupported`.
+    `shutting_down`, `context_length_exceeded`, `prompt_empty`, `token_invalid`, `grammar_invalid`, `chat_invalid`,
+    `embeddings_unsupported`, `decode_failed`.
     """
 
     def __init__(self, code: str, message: str, *, retry_after_s: int | None = None) -> None:
@@ -28,6 +29,10 @@ class Failure(Exception):  # noqa: N818  read as "a failure of the engine", with
         self.code = code
         self.message = message
         self.retry_after_s = retry_after_s
+
+    def again(self) -> Failure:
+        """Return an equal failure, for another request: an exception instance is raised once."""
+        return Failure(self.code, self.message, retry_after_s=self.retry_after_s)
 
 
 class EngineState(enum.StrEnum):

@@ -1,7 +1,7 @@
 """A model that remembers exactly what it was given to evaluate, and refuses what a real one would get wrong.
 
-Each cell holds a hash over everything before it, so that a sampler sees at once whether its slot holds the state that its
-answer needs: a mistake in prefix reuse or in clearing a slot ends the process instead of passing unseen.
+Each cell holds a hash over everything before it, so that a sampler sees at once whether its slot holds the state that
+its answer needs: a mistake in prefix reuse or in clearing a slot ends the process instead of passing unseen.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class EchoVocabulary:
     def info(self) -> VocabularyInfo:
         return self._info
 
-    def tokenize(self, text: str, *, special: bool, bos: bool) -> list[int]:
-        tokens = [BEGIN] if bos else []
+    def tokenize(self, text: str, *, special: bool, bos: bool) -> list[int]:  # noqa: ARG002  it wants no begin token
+        tokens: list[int] = []
         for part in _SPELLINGS.split(text) if special else [text]:
             if special and part in SPECIAL:
                 tokens.append(SPECIAL[part])

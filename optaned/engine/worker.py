@@ -1,0 +1,154 @@
+"""The child process: `python -m optaned.engine.worker --fd N --parent PID`. Becomes an engine or a tokenizer.
+
+It is told everything in its first frame, dies with its parent, and ends when the parent closes the socket. Knows no
+configuration and no HTTP.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import gc
+import logging
+import resource
+import signal
+import socket
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from optaned.engine.desk import Desk
+from optaned.engine.frames import FrameSocket
+from optaned.engine.inbox import Inbox
+from optaned.engine.messages import Cancel, EmbedTokens, Generate, Loading, Open, Opened, Refused, Role
+from optaned.engine.opening import Opening
+from optaned.engine.scheduler import Scheduler
+from optaned.engine.silence import SilenceStopper
+from optaned.errors import OptanedError
+from optaned.hooks.drivers import Model
+from optaned.system.parent import OrphanError, die_with_parent
+
+log = logging.getLogger("optaned.engine")
+
+# An engine is what the kernel should end first when memory runs out: it is the largest, and it comes back.
+_OOM_SCORE_ADJ = {Role.ENGINE: 500, Role.TOKENIZER: 100}
+
+_PROGRESS_EVERY_S = 0.1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Be a worker until the parent closes the socket; return the exit status."""
+    parser = argparse.ArgumentParser(prog="optaned.engine.worker", description="a child of the optaned server")
+    parser.add_argument("--fd", type=int, required=True, help="socket to the parent")
+    parser.add_argument("--parent", type=int, required=True, help="pid of the parent")
+    given = parser.parse_args(arguments)
+    _settle()
+    try:
+        die_with_parent(given.parent)
+    except OrphanError as error:
+        log.warning("%s", error)
+        return 0
+    frames = FrameSocket(socket.socket(fileno=given.fd))
+    inbox = Inbox(frames)
+    inbox.start()
+    wanted = next(inbox.take(wait=True), None)
+    if not isinstance(wanted, Open):
+        return 0 if wanted is None else 64
+    _offer_to_oom_killer(wanted.role)
+    try:
+        return _serve(wanted, frames, inbox)
+    except OptanedError as error:
+        frames.send([Refused(error.lines, error.exit_code)])
+        return error.exit_code
+    except BrokenPipeError:
+        # The parent closed its end in the middle of a step; nobody is left to tell.
+        return 0
+
+
+def _settle() -> None:
+    """Make this process a quiet child: Ctrl-C is for the server, and a crash leaves a traceback but no core."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    # Resident experts count as anonymous memory: a core would be hundreds of GiB. A limit of 1 is said to the kernel's
+    # core pipe too, where 0 is not heard.
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    limit = 1 if hard == resource.RLIM_INFINITY or hard >= 1 else 0
+    resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+
+
+def _offer_to_oom_killer(role: Role) -> None:
+    try:
+        Path("/proc/self/oom_score_adj").write_text(f"{_OOM_SCORE_ADJ[role]}\n")
+    except OSError as error:
+        log.info("oom_score_adj stays as it is: %s", error)
+
+
+def _serve(wanted: Open, frames: FrameSocket, inbox: Inbox) -> int:
+    with ExitStack() as stack:
+        if wanted.word_path is not None and wanted.role is Role.ENGINE:
+            # Before loading: reading 600 GB from hot DIMMs is as much heat as answering.
+            stopper = SilenceStopper(Path(wanted.word_path))
+            stopper.start()
+            stack.callback(stopper.close)
+        opening = Opening(wanted)
+        backend = opening.backend()
+        stack.callback(backend.close)
+        if wanted.role is Role.TOKENIZER:
+            vocabulary = opening.vocabulary(backend)
+            stack.callback(vocabulary.close)
+            chat_name, chat_format = opening.chat_format(vocabulary.info)
+            frames.send([Opened(vocabulary.info, None, chat_name)])
+            _answer_questions(Desk(vocabulary, chat_format), frames, inbox)
+        else:
+            model = opening.model(backend, _Progress(frames, inbox))
+            stack.callback(model.close)
+            frames.send([Opened(model.vocabulary.info, model.info, wanted.chat_format)])
+            _generate(model, frames, inbox)
+    return 0
+
+
+class _Progress:
+    """Tells the parent how far loading is, ten times a second at most; says stop once the parent is gone."""
+
+    def __init__(self, frames: FrameSocket, inbox: Inbox) -> None:
+        self._frames = frames
+        self._inbox = inbox
+        self._told_s = 0.0
+
+    def __call__(self, fraction: float) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._told_s >= _PROGRESS_EVERY_S:
+            self._told_s = now_s
+            self._frames.send([Loading(fraction)])
+        return not self._inbox.closed
+
+
+def _answer_questions(desk: Desk, frames: FrameSocket, inbox: Inbox) -> None:
+    while not inbox.closed:
+        for question in inbox.take(wait=True):
+            answer = desk.answer(question)
+            if answer is not None:
+                frames.send([answer])
+
+
+def _generate(model: Model, frames: FrameSocket, inbox: Inbox) -> None:
+    """Step until the parent closes. Frames of a step are sent with one call, before the next step (about 10 µs)."""
+    scheduler = Scheduler(model, is_cancelled=inbox.is_cancelled)
+    # What was loaded stays; the collector need not look through it between tokens.
+    gc.collect()
+    gc.freeze()
+    while not inbox.closed:
+        for message in inbox.take(wait=not scheduler.busy):
+            if isinstance(message, Generate | EmbedTokens):
+                scheduler.submit(message)
+            elif isinstance(message, Cancel):
+                scheduler.cancel(message.id)
+        told = scheduler.step()
+        if told:
+            frames.send(told)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
