@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -46,14 +46,6 @@ def faults_of(
 ) -> list[Fault]:
     """Return one fault for each of pydantic's errors; `also` are further keys that are known at the top."""
     return [_fault(details, model, at, also) for details in error.errors(include_url=False)]
-
-
-def keys_of(model: type[BaseModel], path: Path) -> list[str]:
-    """Return the keys that a model knows at `path`, or nothing where the path leads outside."""
-    where: Any = model
-    for part in path:
-        where = _step(where, part)
-    return list(where.model_fields) if _is_model(where) else []
 
 
 def _fault(details: ErrorDetails, model: type[BaseModel], at: Path, also: Iterable[str]) -> Fault:
@@ -119,19 +111,22 @@ def _is_model(where: object) -> bool:
     return isinstance(where, type) and issubclass(where, BaseModel)
 
 
-def _step(where: Any, part: str | int) -> Any:
-    """Follow one part of a path through a model's annotations; None where it leads outside."""
-    if _is_model(where):
-        field = where.model_fields.get(part)
-        return _inner(field.annotation) if field else None
-    return None if where is None else where[1] if isinstance(where, tuple) else None
-
-
-def _inner(annotation: Any) -> Any:
-    """Return a model, a pair ("each", model) for a mapping or list of them, or None."""
+def model_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+    """Return the model in a field's annotation, and whether the field holds many of it (a table of tables, a list)."""
     if _is_model(annotation):
-        return annotation
-    models = [a for a in getattr(annotation, "__args__", ()) if _is_model(a)]
-    if not models:
-        return None
-    return ("each", models[0]) if getattr(annotation, "__origin__", None) in (dict, tuple, list) else models[0]
+        return annotation, False
+    models = [a for a in get_args(annotation) if _is_model(a)]
+    return (models[0], get_origin(annotation) in (dict, tuple, list)) if models else (None, False)
+
+
+def keys_of(model: type[BaseModel], path: Path) -> list[str]:
+    """Return the keys that a model knows at `path`, or nothing where the path leads outside."""
+    where: type[BaseModel] | None = model
+    each = False
+    for part in path:
+        if each:
+            each = False
+            continue
+        field = where.model_fields.get(str(part)) if where else None
+        where, each = model_in(field.annotation) if field else (None, False)
+    return list(where.model_fields) if where else []

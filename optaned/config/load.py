@@ -101,13 +101,19 @@ def _validate(raw: Mapping[str, Any]) -> tuple[Config, list[Fault]]:
             return validate_table(Config, rest), faults
         except ValidationError as error:
             found = faults_of(error, Config)
-            faults += found
-            if not any([_take_out(rest, f.path) for f in found]):
+            faults += [f for f in found if not _follows(f, faults)]
+            taken_out = [_take_out(rest, f.path) for f in found]
+            if not any(taken_out):
                 return Config(), faults
 
 
+def _follows(fault: Fault, earlier: list[Fault]) -> bool:
+    """Say whether a table's fault speaks of a key that was taken out, and thus of its default."""
+    return any(e.path[:-1] == fault.path and str(e.path[-1]) in fault.text for e in earlier if e.path)
+
+
 def _take_out(tables: dict[str, Any], path: tuple[str | int, ...]) -> bool:
-    """Delete what is at `path`: for a missing key its table, for a part of a list the list. False: it is gone already."""
+    """Delete what is at `path`; for a missing key its table, for a part of a list the list. False when it is gone."""
     holder, key, where = tables, "", tables
     for place, part in enumerate(path, start=1):
         if not isinstance(where, dict):

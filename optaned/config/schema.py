@@ -70,8 +70,8 @@ class Placement(OpenTable):
 
     policy: Name = "home"
     """What decides; home leaves every byte where its file lies."""
-    promote_to: Annotated[tuple[Name, ...], not_yet()] = Field(default=(), examples=[["dram0"]])
-    """Tiers that take promoted bytes, the best first."""
+    promote_to: tuple[Name, ...] = Field(default=(), examples=[["dram0"]])
+    """Tiers that take promoted bytes and the KV cache, the best first."""
     move_gbps: Annotated[float, not_yet(), Field(gt=0)] = 2.0
     """Ceiling for moves between tiers in GB/s; they also back off while a model generates."""
     profile: Annotated[str, not_yet()] = "default"

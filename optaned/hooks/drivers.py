@@ -67,12 +67,16 @@ class Env:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a driver touches, so that doctor can check it and a unit drop-in can open exactly that."""
+    """What a driver touches, so that doctor can check it and a unit drop-in can open exactly that.
+
+    `model_files` on a backend: a model without `files` is told as a fault of the configuration.
+    """
 
     devices: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     network: bool = False
+    model_files: bool = False
 
 
 @dataclass(frozen=True)

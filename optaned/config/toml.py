@@ -1,0 +1,52 @@
+"""Write single values as TOML does. Knows the units of the project, no key."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from pydantic import BaseModel, BeforeValidator
+
+from optaned.units import parse_bytes
+
+_SIZES = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+
+
+class Unset:
+    """What TOML cannot write: there is no value."""
+
+
+def toml_value(value: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str | Unset:
+    """Return a value's TOML text; `metadata` are its field's, which say whether a number is a size in bytes."""
+    if value is None:
+        return Unset()
+    if isinstance(value, int) and any(isinstance(m, BeforeValidator) and m.func is parse_bytes for m in metadata):
+        return json.dumps(_size(value))
+    return _plain(value)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, enum.Enum):
+        return _plain(value.value)
+    if isinstance(value, float):
+        return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return f"[{', '.join(_plain(v) for v in value)}]"
+    if isinstance(value, BaseModel):
+        return _plain({key: getattr(value, key) for key in type(value).model_fields})
+    if isinstance(value, Mapping):
+        pairs = ", ".join(f"{json.dumps(str(k))} = {_plain(v)}" for k, v in value.items() if v is not None)
+        return f"{{ {pairs} }}" if pairs else "{}"
+    return json.dumps(str(value) if isinstance(value, PurePath) else value, ensure_ascii=False, default=str)
+
+
+def _size(size_bytes: int) -> str:
+    unit = next((u for u, factor in _SIZES.items() if size_bytes and size_bytes % factor == 0), None)
+    return f"{size_bytes // _SIZES[unit]}{unit}" if unit else f"{size_bytes}B"
