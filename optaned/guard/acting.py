@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from optaned.guard.plan import Fitting
+from optaned.config.lookup import ResolvedDriver
 from optaned.hooks.drivers import Cooler, Driven, Env
 
 log = logging.getLogger("optaned.guard.coolers")
@@ -19,8 +19,8 @@ FULL = 1.0
 class CoolerPort:
     """One cooler: opens it, drives it, and turns every exception into a fault."""
 
-    def __init__(self, fitting: Fitting, env: Env) -> None:
-        self.fitting = fitting
+    def __init__(self, source: ResolvedDriver, env: Env) -> None:
+        self.source = source
         self._env = env
         self._cooler: Cooler | None = None
         self.driven: Driven | None = None
@@ -31,13 +31,13 @@ class CoolerPort:
         before = self.fault
         try:
             if self._cooler is None:
-                self._cooler = self.fitting.driver.open(self.fitting.name, self.fitting.options, self._env)
+                self._cooler = self.source.open(self._env)
             self.driven, self.fault = self._cooler.drive(demand), ""
         except Exception as error:  # noqa: BLE001  a stranger's driver may raise anything; it becomes the fault
             self.driven, self.fault = None, f"{type(error).__name__}: {error}"
             self._cooler = None
         if self.fault != before:
-            log.warning("cooler %s: %s", self.fitting.name, self.fault or "obeys again")
+            log.warning("cooler %s: %s", self.source.name, self.fault or "obeys again")
         return not self.fault
 
     def release(self) -> None:
@@ -46,18 +46,18 @@ class CoolerPort:
             if self._cooler is not None:
                 self._cooler.release()
         except Exception as error:  # noqa: BLE001  as above
-            log.warning("cooler %s: releasing it: %s", self.fitting.name, error)
+            log.warning("cooler %s: releasing it: %s", self.source.name, error)
 
 
 class Coolers:
     """All coolers of a guard."""
 
-    def __init__(self, fittings: Mapping[str, Fitting], env: Callable[[Fitting], Env]) -> None:
-        self.ports = tuple(CoolerPort(fitting, env(fitting)) for _, fitting in sorted(fittings.items()))
+    def __init__(self, declared: Mapping[str, ResolvedDriver], env: Callable[[ResolvedDriver], Env]) -> None:
+        self.ports = tuple(CoolerPort(source, env(source)) for _, source in sorted(declared.items()))
 
     def drive(self, demand: float) -> tuple[str, ...]:
         """Set a demand (0 to 1) everywhere and return the names of those that failed; then the others run at full."""
-        dead = tuple(port.fitting.name for port in self.ports if not port.drive(demand))
+        dead = tuple(port.source.name for port in self.ports if not port.drive(demand))
         if dead and demand < FULL:
             for port in self.ports:
                 if not port.fault:

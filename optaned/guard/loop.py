@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
+from optaned.config.lookup import ResolvedDriver
 from optaned.domain.thermal import Level, Proposal, Snapshot
 from optaned.guard.acting import Coolers
 from optaned.guard.engine_watch import EngineWatch
 from optaned.guard.latch import Latch
-from optaned.guard.plan import Fitting, GuardPlan
+from optaned.guard.plan import GuardPlan
 from optaned.guard.sensing import Sensors
 from optaned.hooks.drivers import Env
 from optaned.system.boottime import boottime_s
@@ -76,8 +77,8 @@ class Guard:
                 self._wait(selector, watch, next_s)
             self._notifier.stopping()
 
-    def _env(self, fitting: Fitting) -> Env:
-        name = fitting.name
+    def _env(self, source: ResolvedDriver) -> Env:
+        name = source.name
         return Env(clock=self._clock, state_dir=self._plan.state_dir, log=logging.getLogger(f"optaned.driver.{name}"))
 
     # ---- a tick ------------------------------------------------------------------------------------------------------

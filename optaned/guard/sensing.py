@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from optaned.config.lookup import ResolvedDriver
 from optaned.domain.thermal import Reading, ReadingState
-from optaned.guard.plan import Fitting
 from optaned.hooks.drivers import Env, Sensor
 
 log = logging.getLogger("optaned.guard.sensors")
@@ -33,8 +33,8 @@ class Heard:
 class SensorPort:
     """One sensor: opens it, reads it, and turns every exception into a reason."""
 
-    def __init__(self, fitting: Fitting, env: Env) -> None:
-        self.fitting = fitting
+    def __init__(self, source: ResolvedDriver, env: Env) -> None:
+        self.source = source
         self._env = env
         self._sensor: Sensor | None = None
         self._open_at_s = env.clock()
@@ -46,7 +46,7 @@ class SensorPort:
             if self._sensor is None:
                 if self._env.clock() < self._open_at_s:
                     return Heard(fault=self._fault)
-                self._sensor = self.fitting.driver.open(self.fitting.name, self.fitting.options, self._env)
+                self._sensor = self.source.open(self._env)
             heard = Heard(_checked(self._sensor.read()))
         except Exception as error:  # noqa: BLE001  a stranger's driver may raise anything; it becomes the reason
             heard = Heard(fault=f"{type(error).__name__}: {error}")
@@ -57,7 +57,7 @@ class SensorPort:
 
     def _tell(self, fault: str) -> None:
         if fault != self._fault:
-            log.warning("sensor %s: %s", self.fitting.name, fault or "reads again")
+            log.warning("sensor %s: %s", self.source.name, fault or "reads again")
         self._fault = fault
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class SensorPort:
         try:
             sensor.close()
         except Exception as error:  # noqa: BLE001  as above
-            log.warning("sensor %s: closing it: %s", self.fitting.name, error)
+            log.warning("sensor %s: closing it: %s", self.source.name, error)
 
 
 class ReaderThread:
@@ -79,7 +79,7 @@ class ReaderThread:
         self._closing = threading.Event()
         self.heard = Heard(fault="has not answered yet")
         # A daemon: a driver that hangs for ever must not keep the guard from ending.
-        self._thread = threading.Thread(target=self._run, name=f"sensor-{port.fitting.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"sensor-{port.source.name}", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -95,9 +95,11 @@ class ReaderThread:
 class Sensors:
     """All sensors of a guard."""
 
-    def __init__(self, fittings: Mapping[str, Fitting], env: Callable[[Fitting], Env], *, period_s: float) -> None:
-        ports = {name: SensorPort(fitting, env(fitting)) for name, fitting in fittings.items()}
-        self._direct = {name: port for name, port in ports.items() if port.fitting.driver.nonblocking}
+    def __init__(
+        self, declared: Mapping[str, ResolvedDriver], env: Callable[[ResolvedDriver], Env], *, period_s: float
+    ) -> None:
+        ports = {name: SensorPort(source, env(source)) for name, source in declared.items()}
+        self._direct = {name: port for name, port in ports.items() if port.source.driver.nonblocking}
         self._threads = {name: ReaderThread(port, period_s) for name, port in ports.items() if name not in self._direct}
 
     def read(self, now_s: float) -> dict[str, tuple[Reading, ...]]:

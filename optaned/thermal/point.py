@@ -1,7 +1,8 @@
 """The state of one point (a DIMM, a channel) and how a reading, or the lack of one, moves it. Knows no other point.
 
 Levels are decided on headroom with hysteresis in °C, and on the headroom that the present trend leaves in a few
-seconds. What cannot be undone (TRIP) takes several believed readings, and never follows from a trend or from silence.
+seconds. A trend reaches HOT at most. What cannot be undone (TRIP) takes several believed readings, and never follows
+from silence.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from optaned.thermal.readings import fault_of, limit_of
 
 # Enough for a trend at the shortest tick; older ones go first.
 _TREND_READINGS = 128
+TOLD_RISE_CELSIUS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ def _follow(
     level = _level(state.level, headroom, projected, policy, is_confirmed=sum(seen.evidence) >= policy.trip_votes)
     duty = _duty(level, projected, policy)
     where = f"{headroom:.3g} °C below its limit" if headroom > 0 else "at its limit"
+    if headroom - projected >= TOLD_RISE_CELSIUS:
+        where += f", rising {seen.rise_celsius_per_s:.1f} °C/s"
     verdict = Verdict(
         level=level,
         duty=duty,
@@ -118,8 +122,11 @@ def _projected_rise(state: PointState, policy: ThermalPolicy) -> float:
 def _level(before: Level, headroom: float, projected: float, policy: ThermalPolicy, *, is_confirmed: bool) -> Level:
     if (is_confirmed or before is Level.TRIP) and headroom <= _ends_at(Level.TRIP, before, policy):
         return Level.TRIP
-    below_trip = (Level.CRITICAL, Level.HOT, Level.WARM)
-    return next((level for level in below_trip if projected <= _ends_at(level, before, policy)), Level.COOL)
+    if headroom <= _ends_at(Level.CRITICAL, before, policy):
+        return Level.CRITICAL
+    # A trend slows down, it does not stop: a module that is really on its way to CRITICAL is there in a moment.
+    by_trend = (Level.HOT, Level.WARM)
+    return next((level for level in by_trend if projected <= _ends_at(level, before, policy)), Level.COOL)
 
 
 def _ends_at(level: Level, before: Level, policy: ThermalPolicy) -> float:

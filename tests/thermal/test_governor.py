@@ -146,8 +146,11 @@ def test_a_steep_rise_is_hot_before_its_temperature_is() -> None:
     assert max(rising) < 72
 
 
-def test_a_trend_alone_never_trips() -> None:
-    assert Level.TRIP not in levels([60 + 1.5 * second for second in range(13)])
+def test_a_trend_slows_down_but_never_stops() -> None:
+    decisions = play([45, 45, 45, 45, 45, 45, 74])
+    assert decisions[-1].proposal.level is Level.HOT
+    assert decisions[-1].proposal.duty == pytest.approx(POLICY.least_duty)
+    assert "rising" in decisions[-1].proposal.reasons[0]
 
 
 def test_without_sensors_it_is_cool_and_says_so() -> None:
