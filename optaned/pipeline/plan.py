@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optaned.config.resolve import ResolvedDriver
+from optaned.config.lookup import ResolvedDriver
 from optaned.domain.tiers import PlacementPlan
 from optaned.errors import PluginError
 from optaned.hooks.drivers import Env, PlanRequest

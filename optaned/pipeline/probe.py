@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from optaned.config.resolve import ResolvedConfig, ResolvedDriver
+from optaned.config.lookup import ResolvedDriver
+from optaned.config.resolve import ResolvedConfig
 from optaned.domain.tiers import TierInfo
 from optaned.errors import PluginError
 from optaned.hooks.drivers import Env

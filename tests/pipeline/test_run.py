@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from optaned.config.load import load
-from optaned.config.resolve import ResolvedConfig, ResolvedDriver, resolve
+from optaned.config.lookup import ResolvedDriver
+from optaned.config.resolve import ResolvedConfig, resolve
 from optaned.domain.model import Group
 from optaned.domain.tiers import PlacementPlan, TierInfo, TierKind
 from optaned.errors import ConfigError, MissingFileError, ModelFileError, PluginError, UsageError
