@@ -370,15 +370,11 @@ actions = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200)
-@given(st.lists(actions, max_size=40), st.integers(1, 4), st.integers(1, 9), st.booleans())
-def test_every_request_ends_exactly_once_and_no_slot_is_lost(
-    todo: list[tuple[object, ...]], slots: int, batch: int, can_cut: bool
-) -> None:
-    cancelled: set[str] = set()
-    model = WatchedModel(slots=slots, batch=batch, can_cut=can_cut)
-    scheduler = Scheduler(model, is_cancelled=cancelled.__contains__)
-    told, wanted = Told(), dict[str, tuple[str, int]]()
+def play(
+    todo: list[tuple[object, ...]], scheduler: Scheduler, told: Told, cancelled: set[str]
+) -> dict[str, tuple[str, int]]:
+    """Do what hypothesis thought of; return what each request must say, and how much of it at most."""
+    wanted: dict[str, tuple[str, int]] = {}
     for action, *arguments in todo:
         name = str(len(wanted))
         match action, arguments:
@@ -395,6 +391,19 @@ def test_every_request_ends_exactly_once_and_no_slot_is_lost(
             case "step", [int(count)]:
                 for _ in range(count):
                     told.messages += scheduler.step()
+    return wanted
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(actions, max_size=40), st.integers(1, 4), st.integers(1, 9), st.booleans())
+def test_every_request_ends_exactly_once_and_no_slot_is_lost(
+    todo: list[tuple[object, ...]], slots: int, batch: int, can_cut: bool
+) -> None:
+    cancelled: set[str] = set()
+    model = WatchedModel(slots=slots, batch=batch, can_cut=can_cut)
+    scheduler = Scheduler(model, is_cancelled=cancelled.__contains__)
+    told = Told()
+    wanted = play(todo, scheduler, told, cancelled)
     told.drain(scheduler)
     for name, (text, max_tokens) in wanted.items():
         end = told.end(name)
