@@ -1,0 +1,1 @@
+"""The public test kit: tiny models that really load, and fakes with behaviour. Import the module you need."""
