@@ -66,8 +66,11 @@ class Lookup:
         found = {}
         for name, entry in entries.items():
             driver = self._driver((table, name, "driver"), kind, entry.driver, host)
-            options = driver and self._options(driver, entry.driver_keys, (table, name), also=type(entry).model_fields)
-            if driver and options:
+            if driver is None:
+                continue
+            keys = entry.driver_keys | self._shared_keys(driver, entry, (table, name))
+            options = self._options(driver, keys, (table, name), also=type(entry).model_fields)
+            if options is not None:
                 found[name] = ResolvedDriver(name, driver, options)
         return found
 
@@ -157,6 +160,11 @@ class Lookup:
         elif not any(f.path[:1] == ("models",) for f in self._faults):
             self._faults.append(Fault(("models",), "no model is declared; add a table [models.NAME] with files = […]"))
         return ""
+
+    def _shared_keys(self, driver: Driver, entry: DriverTable, at: tuple[str, str]) -> dict[str, Any]:
+        """Return what is set of the core's keys that the driver knows too: a sensor may want to know its limit."""
+        own = entry.model_fields_set - {"driver"} - set(entry.driver_keys)
+        return {key: self.draft.raw[at[0]][at[1]][key] for key in own & set(driver.options.model_fields)}
 
     def _driver(self, path: KeyPath, kind: DriverKind, name: str, host: PluginHost) -> Driver | None:
         try:

@@ -62,9 +62,9 @@ def _table(model: type[BaseModel], at: tuple[str, ...]) -> Iterator[str]:
 
 
 def _key(key: str, field: FieldInfo) -> Iterator[str]:
-    default, metadata = field.default, field.metadata
+    default = field.default
     notes = [field.description or ""]
-    text = Unset() if default is PydanticUndefined else toml_value(default, metadata)
+    text = Unset() if default is PydanticUndefined else toml_value(default, field)
     if default is PydanticUndefined:
         notes.append("Required.")
     elif isinstance(text, Unset):

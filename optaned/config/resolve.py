@@ -128,7 +128,7 @@ def resolve_draft(
 
 
 def resolve_guard(config: Config, guard_host: PluginHost, *, file: Path) -> ResolvedGuard:
-    """Return the guard's part with its declarations; tiers, models and backends are not looked at. Raises ConfigError."""
+    """Return the guard's part with its declarations, whatever the rest is like. Raises ConfigError."""
     draft = Draft(file, config.model_dump(exclude_unset=True), config)
     lookup = Lookup(draft)
     sensors, coolers = _guard_drivers(lookup, guard_host)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, SecretBytes, SecretStr
+from pydantic.fields import FieldInfo
 
 from optaned.config.explain import key_of
 from optaned.config.load import Draft
@@ -40,21 +41,27 @@ def settings_of(draft: Draft, options: Mapping[tuple[str, str], BaseModel]) -> t
 
 
 def _walk(
-    table: BaseModel, at: KeyPath, options: Mapping[tuple[str, str], BaseModel]
+    table: BaseModel,
+    at: KeyPath,
+    options: Mapping[tuple[str, str], BaseModel],
+    *,
+    shown: Collection[str] = (),
 ) -> Iterator[tuple[KeyPath, str | None]]:
     """Yield plain keys before tables, as TOML needs it."""
     inner: list[tuple[KeyPath, BaseModel]] = []
     for key, field in type(table).model_fields.items():
         value = getattr(table, key)
+        if key in shown:
+            continue
         if isinstance(value, BaseModel):
             inner.append(((*at, key), value))
         elif isinstance(value, Mapping) and all(isinstance(v, BaseModel) for v in value.values()):
             inner += (((*at, key, name), entry) for name, entry in value.items())
         else:
-            yield (*at, key), _text(key, value, field.metadata)
+            yield (*at, key), _text(key, value, field)
     own = options.get((at[0], at[1])) if len(at) == 2 else None
     if own is not None and isinstance(table, OpenTable):
-        yield from _walk(own, at, {})
+        yield from _walk(own, at, {}, shown=type(table).model_fields)
     for path, value in inner:
         yield from _walk(value, path, options)
     for (first, second), value in options.items():
@@ -62,8 +69,8 @@ def _walk(
             yield from _walk(value, (first, second), {})
 
 
-def _text(key: str, value: object, metadata: list[Any]) -> str | None:
-    text = toml_value(_masked(key, value), metadata)
+def _text(key: str, value: object, field: FieldInfo) -> str | None:
+    text = toml_value(_masked(key, value), field)
     return None if isinstance(text, Unset) else _USER_IN_URL.sub(MASK, text)
 
 

@@ -6,9 +6,10 @@ import enum
 import json
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, BeforeValidator
+from pydantic.fields import FieldInfo
 
 from optaned.units import parse_bytes
 
@@ -19,13 +20,19 @@ class Unset:
     """What TOML cannot write: there is no value."""
 
 
-def toml_value(value: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str | Unset:
-    """Return a value's TOML text; `metadata` are its field's, which say whether a number is a size in bytes."""
+def toml_value(value: Any, field: FieldInfo | None = None) -> str | Unset:
+    """Return a value's TOML text; its field says whether a number is a size in bytes."""
     if value is None:
         return Unset()
-    if isinstance(value, int) and any(isinstance(m, BeforeValidator) and m.func is parse_bytes for m in metadata):
+    if isinstance(value, int) and field is not None and _is_size(field):
         return json.dumps(_size(value))
     return _plain(value)
+
+
+def _is_size(field: FieldInfo) -> bool:
+    """Say whether a field is `Bytes` or `Bytes | None`."""
+    marks = [*field.metadata, *(m for part in get_args(field.annotation) for m in get_args(part)[1:])]
+    return any(isinstance(m, BeforeValidator) and m.func is parse_bytes for m in marks)
 
 
 def _plain(value: Any) -> str:
