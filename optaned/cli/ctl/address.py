@@ -72,8 +72,8 @@ def _path(text: str, origin: str) -> Path:
 
 def _how_to_join(path: Path) -> str:
     group = _group_of(path)
-    if group is None:
-        return "ask its owner for access"
+    if group is None or group.gr_gid == 0:
+        return "it belongs to root alone: set `[server] group` in optaned.toml, or use sudo"
     if getpass.getuser() in group.gr_mem and group.gr_gid not in os.getgroups():
         return f"you are in group {group.gr_name}, but not in this session: log in again"
     return f"add yourself to group {group.gr_name}: sudo usermod -aG {group.gr_name} $USER, then log in again"

@@ -38,15 +38,8 @@ class Daemon:
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
         """Return the reply whatever its status, for routes whose 503 is an answer too."""
-        deadline = time.monotonic() + ANSWER_WITHIN_S
-        with Exchange(self.address, method, path, _encode(body)) as exchange:
-            for _ in exchange.head(tick_s=TICK_S):
-                self._check(deadline)
-            raw = bytearray()
-            for chunk in exchange.chunks(tick_s=TICK_S):
-                self._check(deadline)
-                raw += chunk
-            return Reply(exchange.status, _decode(bytes(raw)), exchange.peer_pid)
+        status, raw, pid = self._fetch(method, path, body)
+        return Reply(status, _decode(raw), pid)
 
     def get(self, path: str) -> Any:
         """Return the JSON of a GET that must succeed."""
@@ -55,6 +48,12 @@ class Daemon:
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Return the JSON of a POST that must succeed."""
         return _accept(self.ask("POST", path, body))
+
+    def figures(self) -> dict[str, float]:
+        """Return the unlabelled figures of `/metrics`."""
+        _, raw, _ = self._fetch("GET", "/metrics", None)
+        pairs = (line.split() for line in raw.decode("utf-8", "replace").splitlines() if not line.startswith("#"))
+        return {pair[0]: float(pair[1]) for pair in pairs if len(pair) == 2 and "{" not in pair[0]}
 
     def stream(
         self, path: str, body: Mapping[str, Any], *, tick_s: float = TICK_S
@@ -78,6 +77,17 @@ class Daemon:
                         return
                     yield _event(data)
         raise ApiError("the answer ended too early: the daemon closed the stream without a last event")
+
+    def _fetch(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes, int]:
+        deadline = time.monotonic() + ANSWER_WITHIN_S
+        raw = bytearray()
+        with Exchange(self.address, method, path, _encode(body)) as exchange:
+            for _ in exchange.head(tick_s=TICK_S):
+                self._check(deadline)
+            for chunk in exchange.chunks(tick_s=TICK_S):
+                self._check(deadline)
+                raw += chunk
+            return exchange.status, bytes(raw), exchange.peer_pid
 
     def _check(self, deadline: float) -> None:
         if time.monotonic() > deadline:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -17,16 +19,17 @@ def command(context: click.Context, *, as_json: bool) -> int:
     """List the declared models; one of them is loaded at a time.
 
     \b
-    JSON: the list of /v1/models: object, data [{id, object, created, owned_by, and what the daemon adds}].
+    JSON, as /v1/models has it: object, data [{id, object, created, owned_by, state, and for the loaded one
+    meta {n_ctx, n_embd, n_params, size}}].
     """
     listed = daemon_of(context).get("/v1/models")
     if as_json:
         print_json(sys.stdout, listed)
         return 0
-    heading = [("NAME", "STATE", "CONTEXT")]
-    print_table(sys.stdout, heading + [_row(model) for model in listed["data"]])
+    print_table(sys.stdout, [("NAME", "STATE", "CONTEXT"), *map(_row, listed["data"])])
     return 0
 
 
-def _row(model: dict[str, object]) -> tuple[str, str, str]:
-    return str(model["id"]), str(model.get("state") or "-"), str(model.get("context") or "-")
+def _row(model: Mapping[str, Any]) -> tuple[str, ...]:
+    meta = model.get("meta") or {}
+    return str(model["id"]), str(model.get("state") or "-"), str(meta.get("n_ctx") or "-")

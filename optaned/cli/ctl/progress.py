@@ -13,13 +13,15 @@ def describe(ready: Mapping[str, Any], slots: Sequence[Mapping[str, Any]] = ()) 
         return f"paused: {thermal.get('reason') or 'no reason given'}"
     if ready.get("state") != "ready":
         return describe_load(ready)
-    reading = [slot for slot in slots if slot.get("state") == "prefill"]
+    busy = [slot for slot in slots if slot.get("state") != "idle"]
+    reading = [slot for slot in busy if slot.get("state") == "prefill"]
     if reading:
-        done, total = reading[-1].get("prefilled_tokens") or 0, reading[-1].get("prompt_tokens") or 0
-        return f"reading the prompt: {done} of {total} tokens"
-    if slots and all(slot.get("state") == "decode" for slot in slots):
-        return "queued: all slots are busy"
-    return "waiting for the first token"
+        done, total = reading[0].get("prefilled_tokens") or 0, reading[0].get("prompt_tokens") or 0
+        which = "the" if len(busy) == 1 else "a"  # a slot does not say whose prompt it reads
+        return f"reading {which} prompt: {done} of {total} tokens"
+    if slots and len(busy) == len(slots) and ready.get("waiting"):
+        return f"queued: all {len(slots)} slots are busy, {ready['waiting']} wait"
+    return "waiting for the next token"
 
 
 def describe_load(ready: Mapping[str, Any]) -> str:

@@ -29,7 +29,8 @@ def command(context: click.Context, *, as_json: bool, wait: bool, timeout_s: flo
 
     \b
     JSON: socket, pid, model, state (unloaded|loading|ready|restarting|failed|stopping), fraction (0 to 1), detail,
-    thermal {level, duty, reason, paused}, slots {total, busy}, and what the daemon adds.
+    waiting, active, thermal {level, duty, reason, paused}, slots {total, busy}, tokens {prompt, cached, completion,
+    per_s} (since the daemon started; per_s null before the first answer), and what the daemon adds.
     """
     daemon = daemon_of(context)
     if wait:
@@ -44,7 +45,7 @@ def command(context: click.Context, *, as_json: bool, wait: bool, timeout_s: flo
 
 
 def look(daemon: Daemon) -> dict[str, Any]:
-    """Return what `--json` prints, asked of `/ready` and `/slots`."""
+    """Return what `--json` prints, asked of `/ready`, `/slots` and `/metrics`."""
     reply = daemon.ask("GET", "/ready")
     if not isinstance(reply.body, dict) or "state" not in reply.body:
         raise UnavailableError(f"what answers at {daemon.address} is not this version's daemon")
@@ -52,7 +53,17 @@ def look(daemon: Daemon) -> dict[str, Any]:
     states = [slot.get("state") for slot in slots] if isinstance(slots, list) else []
     busy = sum(state != "idle" for state in states)
     place = {"socket": str(daemon.address.path), "pid": reply.pid}
-    return {**place, **reply.body, "slots": {"total": len(states), "busy": busy}}
+    counted = {"slots": {"total": len(states), "busy": busy}, "tokens": tokens_of(daemon.figures())}
+    return {**place, **reply.body, **counted}
+
+
+def tokens_of(figures: Mapping[str, float]) -> dict[str, float | None]:
+    """Return the counters of tokens; `per_s` is written tokens over the seconds spent writing."""
+    read, reused, written = (
+        int(figures.get(f"optaned_{name}_tokens_total", 0)) for name in ("prompt", "cached_prompt", "completion")
+    )
+    decode_s = figures.get("optaned_decode_seconds_total", 0.0)
+    return {"prompt": read, "cached": reused, "completion": written, "per_s": written / decode_s if decode_s else None}
 
 
 def rows(view: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -62,9 +73,7 @@ def rows(view: Mapping[str, Any]) -> list[tuple[str, str]]:
     waiting = view.get("waiting")
     queue = f", {waiting} waiting" if isinstance(waiting, int) else ""
     lines.append(("slots", f"{slots['busy']} of {slots['total']} busy{queue}"))
-    tokens = view.get("tokens")
-    if isinstance(tokens, Mapping):
-        lines.append(("tokens", _tokens(tokens)))
+    lines.append(("tokens", _tokens(view["tokens"])))
     return [*lines, ("daemon", f"pid {view['pid']} on {view['socket']}")]
 
 
@@ -101,7 +110,5 @@ def _progress(daemon: Daemon, *, within_grace: bool) -> str | None:
 
 
 def _tokens(tokens: Mapping[str, Any]) -> str:
-    speed = tokens.get("per_s")
-    rate = f", {speed:.1f} tokens/s" if isinstance(speed, int | float) and speed else ""
-    read, reused, written = (tokens.get(name, 0) for name in ("prompt", "cached", "completion"))
-    return f"{read} read ({reused} reused), {written} written{rate}"
+    rate = "" if tokens["per_s"] is None else f", {tokens['per_s']:.1f} tokens/s"
+    return f"{tokens['prompt']} read ({tokens['cached']} reused), {tokens['completion']} written{rate}"

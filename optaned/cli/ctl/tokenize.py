@@ -15,15 +15,17 @@ from optaned.cli.ctl.terminal import print_json
 @json_option
 @click.pass_context
 def command(context: click.Context, text: str, *, as_json: bool) -> int:
-    """Show the token ids of TEXT, separated by spaces, and how many they are.
+    """Show the tokens of TEXT, one a line: id and text. Control tokens that are spelled in it count as such.
 
     \b
-    JSON: {tokens: [id, …]} and what the daemon adds.
+    JSON: tokens [{id, piece}]; a piece that is no whole text is a list of bytes.
     """
-    reply = daemon_of(context).post("/tokenize", {"content": text})
+    reply = daemon_of(context).post("/tokenize", {"content": text, "with_pieces": True})
     if as_json:
         print_json(sys.stdout, reply)
         return 0
-    click.echo(" ".join(map(str, reply["tokens"])))
-    click.echo(f"{len(reply['tokens'])} tokens", err=True)
+    for token in reply["tokens"]:
+        piece = token["piece"]
+        shown = repr(piece if isinstance(piece, str) else bytes(piece))
+        click.echo(f"{token['id']:>7}  {shown}")
     return 0
