@@ -16,6 +16,7 @@ Votes = Callable[[Snapshot, Proposal], Sequence[Vote]]
 
 
 def no_votes(snapshot: Snapshot, proposal: Proposal) -> Sequence[Vote]:  # noqa: ARG001  the signature is the contract
+    """Abstain: the voice of a guard without plugins that vote."""
     return ()
 
 

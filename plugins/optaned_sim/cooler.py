@@ -53,4 +53,5 @@ class SimCooler:
 
 
 def open_cooler(name: str, options: SimCoolerOptions, env: Env) -> SimCooler:  # noqa: ARG001  the contract of `open`
+    """Return the fan of one `[cooling.NAME]` table."""
     return SimCooler(options, env)

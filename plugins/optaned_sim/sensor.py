@@ -75,6 +75,7 @@ class SimSensor:
 
 
 def open_sensor(name: str, options: SimSensorOptions, env: Env) -> SimSensor:  # noqa: ARG001  the contract of `open`
+    """Return the sensor of one `[sensors.NAME]` table; its script begins now."""
     return SimSensor(options, env)
 
 
