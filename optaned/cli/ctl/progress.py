@@ -26,11 +26,12 @@ def describe(ready: Mapping[str, Any], slots: Sequence[Mapping[str, Any]] = ()) 
 
 def describe_load(ready: Mapping[str, Any]) -> str:
     """Return the model's state in words: "loading smollm2, 43 %"."""
-    state, model = ready.get("state") or "unknown", ready.get("model") or "no model"
+    state = ready.get("state") or "unknown"
+    model = f" {ready['model']}" if ready.get("model") else ""
     fraction = ready.get("fraction")
     percent = f", {fraction:.0%}" if state == "loading" and isinstance(fraction, int | float) else ""
     detail = f" ({ready['detail']})" if ready.get("detail") else ""
-    return f"{state} {model}{percent}{detail}"
+    return f"{state}{model}{percent}{detail}"
 
 
 def describe_heat(thermal: Mapping[str, Any]) -> str:
