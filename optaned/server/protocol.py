@@ -38,6 +38,8 @@ class UnixProtocol(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._settings = settings
+        # Its line holds the query, and the envelope has written one already.
+        self.access_log = False
         self._header_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
