@@ -90,9 +90,10 @@ def serving(folder: Path, *, settings: ServerSettings | None = None, **engine: A
         )
         http = HttpServer(app, bind(path), settings=settings)
         await http.start()
+        started["over"] = asyncio.Event()
         started["served"] = Served(path, *fakes, asyncio.get_running_loop(), http, parsed)
         ready.set()
-        await http.wait()
+        await started["over"].wait()
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
@@ -101,9 +102,9 @@ def serving(folder: Path, *, settings: ServerSettings | None = None, **engine: A
     try:
         yield served
     finally:
-        if thread.is_alive():
-            served.call(served.engine.gate.set)
-            served.call(served.http.stop)
+        served.call(served.engine.gate.set)
+        served.call(served.http.stop)
+        served.loop.call_soon_threadsafe(started["over"].set)
         thread.join(10)
         assert not thread.is_alive()
 
