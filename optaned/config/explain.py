@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from optaned.config.toml import quoted
 from optaned.hooks.suggest import did_you_mean
 
 Path = tuple[str | int, ...]
@@ -37,7 +38,7 @@ def key_of(path: Path) -> str:
             text += f"[{part}]"
         else:
             bare = part.replace("-", "").replace("_", "").isalnum() and part.isascii()
-            text += ("." if text else "") + (part if bare else json.dumps(part, ensure_ascii=False))
+            text += ("." if text else "") + (part if bare else quoted(part))
     return text
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import Any, get_args
 
 from pydantic import BaseModel, BeforeValidator
@@ -35,6 +34,11 @@ def _is_size(field: FieldInfo) -> bool:
     return any(isinstance(m, BeforeValidator) and m.func is parse_bytes for m in marks)
 
 
+def quoted(text: str) -> str:
+    """Return a text as a TOML string; JSON's escapes are TOML's, but for DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -49,9 +53,9 @@ def _plain(value: Any) -> str:
     if isinstance(value, BaseModel):
         return _plain({key: getattr(value, key) for key in type(value).model_fields})
     if isinstance(value, Mapping):
-        pairs = ", ".join(f"{json.dumps(str(k))} = {_plain(v)}" for k, v in value.items() if v is not None)
+        pairs = ", ".join(f"{quoted(str(k))} = {_plain(v)}" for k, v in value.items() if v is not None)
         return f"{{ {pairs} }}" if pairs else "{}"
-    return json.dumps(str(value) if isinstance(value, PurePath) else value, ensure_ascii=False, default=str)
+    return quoted(str(value))
 
 
 def _size(size_bytes: int) -> str:
