@@ -235,6 +235,10 @@ class TerminalSession:
         return before + text
 
     def type(self, keys: str) -> None:
+        """Type once the program waits for it: CPython's line editor misses a Ctrl-C between its prompt and its wait."""
+        deadline = time.monotonic() + WITHIN_S
+        while "(sleeping)" not in Path(f"/proc/{self._process.pid}/status").read_text():
+            assert time.monotonic() < deadline, "the program never waits for input"
         os.write(self._master, keys.encode())
 
     def finish(self) -> int:
