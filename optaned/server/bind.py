@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import logging
 import os
@@ -18,6 +17,8 @@ from optaned.system.peers import group_id, peer_of
 
 _BACKLOG = 512
 _DIAL_TIMEOUT_S = 2.0
+# What the kernel has room for, its final zero not counted.
+_LONGEST_PATH = 107
 
 
 @dataclass
@@ -77,6 +78,8 @@ def _gid(group: str | None, log: logging.Logger) -> int | None:
 
 
 def _check_folder(path: Path) -> None:
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise ConfigError(f"{path}: the path of a socket has at most {_LONGEST_PATH} bytes; choose a shorter one")
     mode = path.parent.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise ConfigError(f"{path.parent}: anybody may replace files here; choose another folder for the socket")
@@ -161,10 +164,5 @@ def _as_one_line(path: Path) -> Iterator[None]:
     except PermissionError as error:
         raise AccessError(f"{path}: {error.strerror}; run as the user who owns {path.parent}") from None
     except OSError as error:
-        reason = "the path is longer than 107 bytes" if "too long" in str(error) else errno_text(error)
+        reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"{path}: cannot make a socket here: {reason}; choose another place") from None
-
-
-def errno_text(error: OSError) -> str:
-    """Return an OSError's reason in lower case."""
-    return (error.strerror or errno.errorcode.get(error.errno or 0, str(error))).lower()

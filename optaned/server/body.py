@@ -13,8 +13,9 @@ import re
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
+from optaned.server.exchange import ClientLeft
 from optaned.server.faults import ApiError, bad_request
 from optaned.server.settings import ServerSettings
 
@@ -28,7 +29,7 @@ _CLOSE = {"connection": "close"}
 
 
 async def read_body(request: Request, settings: ServerSettings) -> bytes:
-    """Return the whole body. Raises ApiError 413 as soon as it is too large and 408 when it takes too long."""
+    """Return the whole body. Raises ApiError 413 as soon as it is too large, 408 when it takes too long; ClientLeft."""
     limit = settings.max_body_bytes
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
@@ -45,6 +46,8 @@ async def read_body(request: Request, settings: ServerSettings) -> bytes:
     except TimeoutError:
         text = f"the request's body did not arrive within {settings.body_timeout_s:g} s"
         raise ApiError(408, text, code="request_timeout", headers=_CLOSE) from None
+    except ClientDisconnect:
+        raise ClientLeft from None
     return b"".join(chunks)
 
 

@@ -90,7 +90,7 @@ class UnixProtocol(H11Protocol):
 
     def _refuse_raw(self, fault: ApiError) -> None:
         """Answer outside of any request, if nothing of another answer is on its way, and close."""
-        if not self.transport.is_closing() and self.conn.our_state is h11.IDLE:
+        if not self.transport.is_closing() and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             response = json_response(fault.body)
             headers = [*response.raw_headers, (b"connection", b"close")]
             for event in (

@@ -67,15 +67,17 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, *, settings: ServerSettings | None = None, **engine: Any) -> Iterator[Served]:
-    """Run a server at `folder/s` whose engine is `FakeEngine(**engine)`."""
+def serving(
+    folder: Path, *, engine: FakeEngine | None = None, settings: ServerSettings | None = None
+) -> Iterator[Served]:
+    """Run a server at `folder/s`, with fakes behind it."""
     started: Any = {}
     ready = threading.Event()
     path = folder / "s"
 
     async def main() -> None:
         parsed: list[str] = []
-        fakes = FakeEngine(**engine), FakeTokenizer(), FakePause()
+        fakes = engine or FakeEngine(), FakeTokenizer(), FakePause()
 
         def parser(rendered: str) -> ThinkParser:
             parsed.append(rendered)

@@ -53,7 +53,8 @@ def test_headers_come_before_the_engine_starts_and_pings_while_it_is_quiet(tmp_p
 
 
 def test_a_talking_stream_gets_no_pings(tmp_path: Path) -> None:
-    with serving(tmp_path, settings=ServerSettings(ping_s=0.3), pace_s=0.01) as served, served.connect() as sock:
+    with serving(tmp_path, settings=ServerSettings(ping_s=0.3)) as served, served.connect() as sock:
+        served.engine.pace_s = 0.01
         served.engine.answer = lambda _: ["x"] * 100
         sock.sendall(post(CHAT, chat_body(stream=True)))
         assert b": ping" not in read_until(sock, b"[DONE]\n\n")
