@@ -23,6 +23,9 @@ from optaned.system.thermal_word import Silence, ThermalWord, WordReader
 
 log = logging.getLogger("optaned.stopper")
 
+# Looking at the engine itself costs more than looking at the word.
+CHECK_S = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -74,7 +77,9 @@ class Stopper:
         self._clock = clock
         self._engine: Pidfd | None = None
         self._lock = threading.Lock()
-        self._closing = threading.Event()
+        self._closing = False
+        self._applied: bool | None = None
+        self._check_at_s = clock()
         self._throttled_since_s: float | None = None
         self._view = PauseView(None, 0.0, "no word has been read yet", paused=True, since_s=clock(), word_age_s=None)
         self._thread = threading.Thread(target=self._watch, name="stopper", daemon=True)
@@ -102,7 +107,7 @@ class Stopper:
     def _replace(self, engine: Pidfd | None) -> None:
         if self._engine is not None:
             self._engine.close()
-        self._engine = engine
+        self._engine, self._applied = engine, None
 
     def look(self) -> float:
         """Read the word, stop or resume the engine, and return the seconds until the next look is due."""
@@ -110,12 +115,21 @@ class Stopper:
             order = order_from(self._reader.read(), now_s=boottime_s())
             now_s = self._clock()
             elapsed_s = self._throttled_for_s(order, now_s)
-            if self._engine is not None:
-                _apply(self._engine, run=may_run(order.duty, elapsed_s, self._period_s))
+            self._apply(now_s, run=may_run(order.duty, elapsed_s, self._period_s))
         self._show(order, now_s)
         if 0 < order.duty < 1:
             return min(self._poll_s, until_edge_s(order.duty, elapsed_s, self._period_s))
         return self._poll_s
+
+    def _apply(self, now_s: float, *, run: bool) -> None:
+        """Act at once on a new answer; see now and then that the old one still holds: others stop the engine, too."""
+        if self._engine is None or (run is self._applied and now_s < self._check_at_s):
+            return
+        stat = self._engine.stat if run is self._applied else None
+        # A new answer is sent unseen: a stop that is still pending does not show, and has to be taken back too.
+        if run is not self._applied or (stat is not None and stat.is_stopped == run):
+            self._engine.send(signal.SIGCONT if run else signal.SIGSTOP)
+        self._applied, self._check_at_s = run, now_s + CHECK_S
 
     def _throttled_for_s(self, order: Order, now_s: float) -> float:
         if not 0 < order.duty < 1:
@@ -136,7 +150,8 @@ class Stopper:
 
     def _watch(self) -> None:
         wait_s = self._poll_s
-        while not self._closing.wait(wait_s):
+        while not self._closing:
+            time.sleep(wait_s)
             try:
                 wait_s = self.look()
             except OSError:
@@ -146,14 +161,8 @@ class Stopper:
 
     def close(self) -> None:
         """Stop looking. The engine stays as it is."""
-        self._closing.set()
+        self._closing = True
         if self._thread.is_alive():
             self._thread.join()
         self.detach()
         self._reader.close()
-
-
-def _apply(engine: Pidfd, *, run: bool) -> None:
-    stat = engine.stat
-    if stat is not None and stat.is_stopped == run:
-        engine.send(signal.SIGCONT if run else signal.SIGSTOP)

@@ -25,13 +25,20 @@ class ProcessStat(NamedTuple):
 
 def process_stat(pid: int) -> ProcessStat | None:
     """Return what a process does, or None when there is no such process (any more)."""
+    # Without pathlib and text decoding: this is looked at ten times a second for as long as a model is served.
     try:
-        text = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
         return None
+    try:
+        text = os.read(fd, 1024)
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(fd)
     # The name in parentheses may itself contain spaces and parentheses.
-    fields = text[text.rindex(")") + 2 :].split()
-    return ProcessStat(fields[0], (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND)
+    fields = text[text.rindex(b")") + 2 :].split()
+    return ProcessStat(fields[0].decode("ascii"), (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND)
 
 
 class Pidfd:
