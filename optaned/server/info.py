@@ -33,6 +33,7 @@ async def ready(request: Request, service: Service) -> Response:  # noqa: ARG001
         "model": view.model,
         "fraction": round(view.fraction, 4),
         "detail": view.detail,
+        "engine_pid": view.pid,
         "deaths": view.deaths,
         "waiting": view.waiting,
         "active": view.active,
