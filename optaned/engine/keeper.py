@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -87,8 +86,7 @@ class Keeper:
         """Kill the worker and return when it is reaped."""
         self.kill()
         if self._task is not None:
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])
         if self._child is not None:
             await self._child.wait()
 

@@ -140,10 +140,11 @@ class Scheduler:
     # ---- one step ----------------------------------------------------------------------------------------------------
 
     def step(self) -> list[FromWorker]:
-        """Make one call to the model, and return what is to be told about it, in order."""
+        """Make one call to the model at most, and return what is to be told, in order."""
         if self._waiting and self._idle:
+            # Told before the call: evaluating a long prompt takes minutes.
             self._admit()
-        if self._decoding and (self._decode_turn or not self._prefilling):
+        elif self._decoding and (self._decode_turn or not self._prefilling):
             self._decode_turn = False
             self._decode()
         elif self._prefilling:

@@ -109,6 +109,10 @@ class Supervisor:
             last_progress_age_s=None if self._progress_s is None else self._clock() - self._progress_s,
         )
 
+    def check_ready(self) -> None:
+        """Raise the Failure that says why no model answers now; return when one does."""
+        self._ready_keeper()
+
     def submit(self, request: Generate) -> OpenAnswer:
         """Start answering. Raises Failure when that cannot be now; iterating raises it when the engine dies."""
         keeper = self._admit(request.id)
@@ -212,16 +216,20 @@ class Supervisor:
 
     def _admit(self, request_id: str) -> Keeper:
         """Return the keeper to talk to, or raise the Failure that says why not."""
-        if self._parked is not None:
-            raise self._parked.again()
-        if self._view.state is not EngineState.READY or self._keeper is None:
-            raise self._unready()
+        keeper = self._ready_keeper()
         if request_id in self._ledger:
             raise ValueError(f"a request {request_id!r} is already open")
         slots = 0 if self._view.info is None else self._view.info.slots
         if len(self._ledger) >= slots + self._queue:
             message = f"{slots} requests are being answered and {self._queue} more are waiting; try again later"
             raise Failure("queue_full", message, retry_after_s=5)
+        return keeper
+
+    def _ready_keeper(self) -> Keeper:
+        if self._parked is not None:
+            raise self._parked.again()
+        if self._view.state is not EngineState.READY or self._keeper is None:
+            raise self._unready()
         return self._keeper
 
     def _unready(self) -> Failure:
@@ -232,7 +240,7 @@ class Supervisor:
             case EngineState.FAILED:
                 return Failure("model_failed", f"{view.model} cannot be served: {view.detail}")
             case EngineState.UNLOADED:
-                return Failure("model_not_loaded", "no model is loaded")
+                return Failure("model_not_loaded", "no model is loaded; load one with: optanectl load NAME")
         why = f" ({view.detail})" if view.detail else ""
         message = f"{view.model} is loading, {view.fraction:.0%} done{why}"
         return Failure("model_loading", message, retry_after_s=self._remaining_load_s())
@@ -258,10 +266,8 @@ class Supervisor:
         failure = failure or Failure("model_not_loaded", detail)
         self._lose_engine(state, detail, failure=failure)
         self._retire(failure)
-        is_new = state in (EngineState.LOADING, EngineState.UNLOADED)
-        self._view = replace(self._view, model=model, vocabulary=None, chat_format="", fraction=0.0)
-        if is_new:
-            self._view = replace(self._view, detail="" if state is EngineState.LOADING else detail)
+        shown = "" if state is EngineState.LOADING else detail
+        self._view = replace(self._view, model=model, detail=shown, vocabulary=None, chat_format="")
 
     def _lose_engine(self, state: EngineState, detail: str, *, failure: Failure | None = None) -> None:
         self._engine_opened = None
@@ -299,8 +305,10 @@ class Supervisor:
         async with self._switching:
             retired, self._retired = self._retired, []
             await asyncio.gather(*(old.stop() for old in retired))
-            # Something else may have been asked for meanwhile, and waits for the lock.
+            # Something else may have been asked for meanwhile, or the same again.
             if spec is None or self._view.model != spec.name or self._view.state is not EngineState.LOADING:
+                return
+            if self._keeper is not None:
                 return
             self.tokenizer.start(spec.open_tokenizer)
             self._keeper = Keeper(spec.open_engine, self, patience=self._patience)

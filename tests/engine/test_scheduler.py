@@ -355,7 +355,16 @@ def test_the_slots_are_told_whenever_they_change() -> None:
     scheduler.submit(generate("b", "abc"))
     told = Told().drain(scheduler)
     seen = [(m.views[0].state, m.views[0].request, m.waiting) for m in told.messages if isinstance(m, Slots)]
-    assert seen == [("decode", "a", 1), ("idle", None, 1), ("decode", "b", 0), ("idle", None, 0)]
+    one, two = [("prefill", "a", 1), ("decode", "a", 1)], [("prefill", "b", 0), ("decode", "b", 0)]
+    assert seen == [*one, ("idle", None, 1), *two, ("idle", None, 0)]
+
+
+def test_an_admitted_request_is_told_before_its_prompt_is_evaluated() -> None:
+    model = WatchedModel()
+    scheduler = Scheduler(model)
+    scheduler.submit(generate("a", "abc"))
+    assert [type(message) for message in scheduler.step()] == [Started, Slots]
+    assert model.calls == []
 
 
 # ---- anything at any time --------------------------------------------------------------------------------------------
