@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+SYSTEM_SOCKET = Path("/run/optaned/optaned.sock")
 SYSTEM_WORD = Path("/run/optaned-guard/thermal.word")
 _WORD = "thermal.word"
 
@@ -43,7 +44,7 @@ def socket_path(environ: Mapping[str, str] = os.environ) -> Path:
     """Return where the API listens unless the configuration says otherwise."""
     if environ.get("OPTANED_RUNTIME_DIR"):
         return runtime_dir(environ) / "optaned.sock"
-    return Path("/run/optaned/optaned.sock") if _is_service(environ) else runtime_dir(environ) / "optaned.sock"
+    return SYSTEM_SOCKET if _is_service(environ) else runtime_dir(environ) / "optaned.sock"
 
 
 def guard_word_path(environ: Mapping[str, str] = os.environ) -> Path:

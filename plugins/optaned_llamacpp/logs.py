@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# ggml's own numbers; the binding's logger still assumes an older order, in which errors were dropped.
-LEVELS = {0: logging.INFO, 1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
+# ggml's own numbers; the binding's logger still assumes an older order, in which errors were dropped. What the library
+# calls information is 130 lines a load: ours to see when debugging.
+LEVELS = {0: logging.DEBUG, 1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
 CONTINUES = 5
 _LONGEST_LINE = 4096
 

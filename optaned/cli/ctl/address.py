@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from optaned.errors import AccessError, OptanedError, UnavailableError, UsageError
-
-SYSTEM_SOCKET = Path("/run/optaned/optaned.sock")
+from optaned.system.paths import SYSTEM_SOCKET, socket_path
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,9 @@ def find_address(host: str | None, environ: Mapping[str, str]) -> Address:
         return Address(_path(host, "--host"), "--host")
     if environ.get("OPTANED_HOST"):
         return Address(_path(environ["OPTANED_HOST"], "OPTANED_HOST"), "OPTANED_HOST")
-    runtime = environ.get("XDG_RUNTIME_DIR")
-    own = Path(runtime) / "optaned" / "optaned.sock" if runtime else None
-    if own is not None and own.exists():
-        return Address(own, "XDG_RUNTIME_DIR")
+    own = socket_path(environ)
+    if own != SYSTEM_SOCKET and own.exists():
+        return Address(own, "a daemon that was started by hand")
     return Address(SYSTEM_SOCKET, "the default")
 
 

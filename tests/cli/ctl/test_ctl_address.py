@@ -22,7 +22,7 @@ def test_the_command_line_comes_before_the_environment_and_both_before_the_defau
     assert find_address(None, environ) == Address(SYSTEM_SOCKET, "the default")
     own.parent.mkdir()
     own.touch()
-    assert find_address(None, environ) == Address(own, "XDG_RUNTIME_DIR")
+    assert find_address(None, environ) == Address(own, "a daemon that was started by hand")
 
 
 @pytest.mark.parametrize("text", ["http://127.0.0.1:8080", "https://host", "unix://relative", "tcp://x"])
