@@ -157,7 +157,7 @@ class DecodeAborted(Exception):  # noqa: N818  not an error: it was asked for
     """`should_abort` said yes. Nothing of this call counts as evaluated."""
 
 
-class DecodeFailed(RuntimeError):
+class DecodeFailed(RuntimeError):  # noqa: N818  the pair of DecodeAborted
     """The library refused a decode call; nothing of this call counts as evaluated."""
 
 

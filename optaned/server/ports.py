@@ -90,6 +90,9 @@ class EnginePort(Protocol):
     @property
     def view(self) -> EngineView: ...
 
+    def check_ready(self) -> None:
+        """Raise the Failure that `submit` would raise now for want of a model, before a prompt is worked on."""
+
     def submit(self, request: Generate) -> AsyncIterator[Event]:
         """Start answering at once; raises Failure at once when it cannot be. Leaving the iterator (`aclose`) cancels."""
 

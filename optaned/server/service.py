@@ -15,7 +15,7 @@ from optaned.domain.thermal import Level
 from optaned.hooks.drivers import ChatParser
 from optaned.server.exchange import Exchanges
 from optaned.server.faults import ApiError, bad_request
-from optaned.server.ports import EnginePort, EngineState, Failure, PausePort, TokenizerPort
+from optaned.server.ports import EnginePort, Failure, PausePort, TokenizerPort
 from optaned.server.settings import ServerSettings
 
 # Names come from clients: a bound keeps a hostile one from filling the memory and the log.
@@ -59,8 +59,9 @@ class Service:
             raise ApiError(404, text, code="model_not_found", param="model")
         if self.pause.view.level is Level.TRIP:
             raise Failure("thermal_trip", f"stopped to save the memory modules: {self.pause.view.reason}")
-        if view.state is not EngineState.READY or view.info is None or view.model is None:
-            raise _not_ready(view.state, view.model or asked, view.fraction, view.detail)
+        self.engine.check_ready()
+        if view.info is None or view.model is None:
+            raise Failure("model_loading", "the model is not ready yet")
         return view.model, view.info
 
     def require_tokens(self, tokens: tuple[int, ...], param: str) -> None:
@@ -77,18 +78,3 @@ class Service:
         facts = msgspec.json.encode((self.engine.view.model, self.engine.view.info))
         return "fp_" + hashlib.blake2b(facts, digest_size=5).hexdigest()
 
-
-def _not_ready(state: EngineState, model: str | None, fraction: float, detail: str) -> Failure:
-    name = model or "the model"
-    because = f": {detail}" if detail else ""
-    match state:
-        case EngineState.LOADING:
-            return Failure("model_loading", f"{name} is loading ({fraction:.0%}){because}")
-        case EngineState.RESTARTING | EngineState.READY:
-            return Failure("model_loading", f"the engine is starting again{because}")
-        case EngineState.FAILED:
-            return Failure("model_failed", f"{name} could not be loaded{because}")
-        case EngineState.STOPPING:
-            return Failure("shutting_down", "the server is stopping")
-        case EngineState.UNLOADED:
-            return Failure("model_not_loaded", f"no model is loaded; load one with: optanectl load {name}")

@@ -40,6 +40,15 @@ LOADED = EngineView(
 )
 
 
+_CODES = {
+    EngineState.UNLOADED: "model_not_loaded",
+    EngineState.LOADING: "model_loading",
+    EngineState.RESTARTING: "model_loading",
+    EngineState.FAILED: "model_failed",
+    EngineState.STOPPING: "shutting_down",
+}
+
+
 def hello(request: Generate) -> Sequence[str]:
     """Answer JSON to a grammar, and a greeting with a multi-byte character to anything else."""
     return ('{"ok"', ": ", "true}") if request.sampling.grammar else ("Hello", ", ", "wörld", "!")
@@ -68,8 +77,15 @@ class FakeEngine:
     def __post_init__(self) -> None:
         self.gate.set()
 
+    def check_ready(self) -> None:
+        """Raise the Failure that the view's state stands for."""
+        code = _CODES.get(self.view.state)
+        if code is not None:
+            raise Failure(code, f"{code}: {self.view.detail}")
+
     def submit(self, request: Generate) -> AsyncIterator[Event]:
         """Start one answer."""
+        self.check_ready()
         if self.refuses is not None:
             raise self.refuses
         self.requests.append(request)

@@ -98,11 +98,11 @@ def test_a_model_that_is_not_ready_is_a_503(
         assert response.json()["error"]["code"] == code
 
 
-def test_no_model_loaded_says_how_to_load_one(client: httpx2.Client, served: Served) -> None:
+def test_a_declared_model_is_a_503_while_none_is_loaded(client: httpx2.Client, served: Served) -> None:
     served.engine.view = EngineView()
     response = client.post("/v1/chat/completions", json=chat_body())
     assert response.status_code == 503
-    assert "optanectl load fake" in response.json()["error"]["message"]
+    assert response.json()["error"]["code"] == "model_not_loaded"
     assert client.post("/v1/chat/completions", json=chat_body(model="x")).status_code == 404
 
 

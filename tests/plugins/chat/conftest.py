@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from optaned_chat.jinja import JinjaChat
 
 from optaned.api import ChatRequest, Segment, VocabularyInfo
+from optaned_chat.jinja import JinjaChat
 
 LLAMA_LIKE = """\
 {{- bos_token }}

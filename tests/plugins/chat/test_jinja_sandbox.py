@@ -4,10 +4,10 @@ import datetime
 import sys
 
 import pytest
-from optaned_chat.limits import MAX_TEXT_CHARS
-from optaned_chat.sandbox import ChatTemplate, RefusedByTemplate, TemplateFault
 
 from optaned.api import ChatError
+from optaned_chat.limits import MAX_TEXT_CHARS
+from optaned_chat.sandbox import ChatTemplate, RefusedByTemplate, TemplateFault
 
 
 def render(source: str, **variables: object) -> str:

@@ -5,11 +5,11 @@ import logging
 from importlib.util import find_spec
 from pathlib import Path
 
-import optaned_chat
 import pytest
-from optaned_chat.jinja import JinjaChat
 
+import optaned_chat
 from optaned.api import ChatDelta, ChatError, ChatFormat, ChatRequest, ChatSetting, Env, VocabularyInfo
+from optaned_chat.jinja import JinjaChat
 
 HI = ("user", "Hi")
 

@@ -7,9 +7,9 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from optaned_chat.shield import Shield, private_chars
 
 from optaned.api import ChatError, ChatRequest, Segment
+from optaned_chat.shield import Shield, private_chars
 
 SPECIAL = ("<|end|>", "<|im_start|>", "<|im_end|>")
 

@@ -5,6 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from optaned_chat.thinking import ThinkParser, ends_inside
 
 

@@ -8,17 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import optaned_echo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from optaned_echo.answers import script_of
-from optaned_echo.backend import EchoBackend
-from optaned_echo.directives import Event, Script, parse
-from optaned_echo.model import EchoModel
-from optaned_echo.options import EchoOptions
-from optaned_echo.vocabulary import EchoVocabulary
 
+import optaned_echo
 from optaned.api import (
     DecodeAborted,
     DecodeFailed,
@@ -31,6 +25,12 @@ from optaned.api import (
     Tapped,
     UnavailableError,
 )
+from optaned_echo.answers import script_of
+from optaned_echo.backend import EchoBackend
+from optaned_echo.directives import Event, Script, parse
+from optaned_echo.model import EchoModel
+from optaned_echo.options import EchoOptions
+from optaned_echo.vocabulary import EchoVocabulary
 
 REQUEST = LoadRequest(files=(Path("none"),), context=1000, slots=2, threads=1)
 VOCABULARY = EchoVocabulary(4096)

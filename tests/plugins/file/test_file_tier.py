@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from optaned_file import FileOptions, FileTier, optaned_tiers
 from pydantic import ValidationError
 
 from optaned.api import Env, MissingFileError, TierKind
+from optaned_file import FileOptions, FileTier, optaned_tiers
 
 
 def test_it_has_the_file_systems_size_and_room(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from optaned_home import HomeOptions, optaned_placement_policies
 
 from optaned.api import (
     ByteRange,
@@ -20,6 +19,7 @@ from optaned.api import (
     TierInfo,
     TierKind,
 )
+from optaned_home import HomeOptions, optaned_placement_policies
 
 DRAM = TierInfo("dram0", "memory", TierKind.BYTE, 1000, 500)
 DRAM1 = TierInfo("dram1", "memory", TierKind.BYTE, 1000, 600)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from optaned_memory import MemoryOptions, MemoryTier, optaned_tiers
 from pydantic import ValidationError
 
 from optaned.api import ConfigError, Env, TierInfo, TierKind, UnavailableError
+from optaned_memory import MemoryOptions, MemoryTier, optaned_tiers
 
 GIB = 1 << 30
 MACHINE = {"/proc/meminfo": "MemTotal: 134217728 kB\nMemFree: 1024 kB\nMemAvailable: 104857600 kB\n"}  # 128 and 100 GiB

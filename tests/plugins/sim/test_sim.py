@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from optaned_sim import optaned_coolers, optaned_sensors
 from pydantic import ValidationError
 
 from optaned.api import Env, ReadingState, Sensor
+from optaned_sim import optaned_coolers, optaned_sensors
 
 
 class Clock:
