@@ -24,7 +24,8 @@ async def answers(engine: EnginePort, requests: Sequence[Generate]) -> AsyncIter
     """
     started: list[AsyncIterator[Event]] = []
     try:
-        started.extend(engine.submit(request) for request in requests)
+        for request in requests:
+            started.append(engine.submit(request))  # noqa: PERF401  what was started before a Failure must be known
         merged = _single(started[0]) if len(started) == 1 else _interleaved(started)
         try:
             yield merged

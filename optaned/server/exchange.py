@@ -32,7 +32,7 @@ class Exchanges:
         """Return what `work` returns; cancel it when the client leaves (ClientLeft) or the server stops (Failure)."""
         if self._closed is not None:
             work.close()
-            raise self._closed
+            raise self._closed.again()
         task = asyncio.ensure_future(work)
         watcher = asyncio.ensure_future(_left(receive))
         watcher.add_done_callback(lambda _: task.cancel())
@@ -41,7 +41,7 @@ class Exchanges:
             return await task
         except asyncio.CancelledError:
             if task in self._ended and self._closed is not None:
-                raise self._closed from None
+                raise self._closed.again() from None
             if watcher.done() and task.cancelled():
                 raise ClientLeft from None
             raise

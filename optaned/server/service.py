@@ -77,4 +77,3 @@ class Service:
         """Return what tells two set-ups apart that may answer differently under one seed."""
         facts = msgspec.json.encode((self.engine.view.model, self.engine.view.info))
         return "fp_" + hashlib.blake2b(facts, digest_size=5).hexdigest()
-

@@ -138,6 +138,22 @@ def test_a_refused_request_has_its_status(
     assert response.headers.get("retry-after") == (None if retry == "false" else "120")
 
 
+def test_when_one_of_several_choices_finds_no_place_none_is_answered(
+    client: httpx2.Client, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = served.engine.submit
+
+    def two_places(request: Any) -> Any:
+        if served.engine.open == 2:
+            raise Failure("queue_full", "no place")
+        return submit(request)
+
+    monkeypatch.setattr(served.engine, "submit", two_places)
+    assert client.post(CHAT, json=chat_body(n=3)).status_code == 429
+    assert served.engine.open == 0
+    assert len(served.engine.cancelled) == 2
+
+
 def test_a_bug_while_streaming_is_an_error_event(client: httpx2.Client, served: Served, caplog: Any) -> None:
     def broken(request: Any) -> list[str]:
         # A traceback quotes this line, so the word must not stand in it.
