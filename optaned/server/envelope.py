@@ -78,7 +78,8 @@ class Envelope:
 
     def _note(self, scope: Scope, status: int, took_s: float) -> None:
         peer: Peer | None = scope.get("state", {}).get("peer")
-        level = logging.DEBUG if scope["method"] in ("GET", "HEAD") and status < 500 else logging.INFO
+        # Probes ask every few seconds, and a /ready of 503 is no news.
+        level = logging.DEBUG if scope["method"] in ("GET", "HEAD") else logging.INFO
         path = scope.get("raw_path", b"").decode("ascii", "replace")[:200]
         uid = "?" if peer is None else peer.uid
         self._log.log(level, "%s %s %d %.1f ms uid=%s", scope["method"], path, status, took_s * 1000, uid)
