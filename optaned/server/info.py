@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from importlib.metadata import version
 from typing import Any
 
@@ -44,14 +45,14 @@ async def ready(request: Request, service: Service) -> Response:  # noqa: ARG001
 
 
 def thermal(service: Service) -> dict[str, Any]:
-    """Return level, duty and reason as JSON; level null when the guard is silent."""
+    """Return level, duty and reason as JSON; level null when the guard is silent, `for_s` how long it has been so."""
     pause = service.pause.view
     return {
         "level": None if pause.level is None else pause.level.name.lower(),
         "duty": pause.duty,
         "reason": pause.reason,
         "paused": pause.paused,
-        "since_s": round(pause.since_s, 3),
+        "for_s": round(max(time.monotonic() - pause.since_s, 0.0), 3),
         "word_age_s": pause.word_age_s,
     }
 

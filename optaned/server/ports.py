@@ -21,7 +21,7 @@ class Failure(Exception):  # noqa: N818  read as "a failure of the engine", with
 
     Codes: `queue_full`, `model_loading`, `model_not_loaded`, `model_failed`, `engine_died`, `thermal_trip`,
     `shutting_down`, `context_length_exceeded`, `prompt_empty`, `token_invalid`, `grammar_invalid`, `chat_invalid`,
-    `embeddings_unsupported`, `decode_failed`.
+    `embeddings_unsupported`, `decode_failed`, `cancelled`.
     """
 
     def __init__(self, code: str, message: str, *, retry_after_s: int | None = None) -> None:
@@ -71,7 +71,10 @@ class EngineView:
 
 @dataclass(frozen=True, slots=True)
 class PauseView:
-    """What heat does to the engine right now. `reason` is for people: "dimm 2 at 79 °C", "the guard is silent"."""
+    """What heat does to the engine right now. `reason` is for people: "dimm 2 at 79 °C", "the guard is silent".
+
+    `since_s` is when level or pause last changed, on the monotonic clock.
+    """
 
     level: Level | None
     duty: float

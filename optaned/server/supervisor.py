@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from optaned.domain.generation import SlotView
 from optaned.engine.keeper import Keeper, Patience
 from optaned.engine.messages import Cancel, EmbedTokens, FromWorker, Generate, Loading, Open, Opened, Refused, Slots
 from optaned.server.kept_tokenizer import KeptTokenizer
@@ -99,7 +100,7 @@ class Supervisor:
             self._view,
             slots=tuple(self._ledger.live(view) for view in self._slots.views),
             waiting=self._slots.waiting,
-            active=len(self._ledger),
+            active=max(len(self._ledger) - self._slots.waiting, 0),
             prompt_tokens_total=totals.prompt_tokens,
             cached_tokens_total=totals.cached_tokens,
             completion_tokens_total=totals.completion_tokens,
@@ -291,6 +292,8 @@ class Supervisor:
             self._view = replace(self._view, vocabulary=tokenizer.vocabulary, chat_format=tokenizer.chat_format)
         if engine is not None and tokenizer is not None and self._view.state is not EngineState.READY:
             self._view = replace(self._view, state=EngineState.READY, info=engine.model, fraction=1.0, detail="")
+            # The engine describes its slots when they change; until then all are idle.
+            self._slots = Slots(tuple(SlotView(n) for n in range(engine.model.slots if engine.model else 0)), 0)
             log.info("%s is ready", self._view.model)
 
     def _retire(self, why: Failure) -> None:
