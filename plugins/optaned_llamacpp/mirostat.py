@@ -33,7 +33,7 @@ class Mirostat:
         else:
             kept = np.flatnonzero(probabilities >= 2.0**-self.mu)
         if len(kept) == 0:
-            kept = probabilities.argmax(keepdims=True)
+            kept = np.array([probabilities.argmax()])
         head = probabilities[kept] / probabilities[kept].sum()
         pick = min(int(np.searchsorted(np.cumsum(head), uniform, side="right")), len(kept) - 1)
         return int(kept[pick]), -math.log2(head[pick])

@@ -39,6 +39,7 @@ class LlamaModel:
         self._outputs = Outputs(library, context, vocabulary.size)
         self._candidates = Candidates(library, vocabulary.size)
         self._abort = _Abort(library, context)
+        library.log.recent()  # what was said while loading explains no failure of ours
         self._setting = Setting(vocabulary.address, vocabulary.size, info.context, vocabulary.suppressed)
 
     def decode(self, rows: Sequence[Row], *, should_abort: Callable[[], bool] | None = None) -> None:
@@ -47,6 +48,9 @@ class LlamaModel:
             return
         if len(rows) > self._batch.capacity:
             raise DecodeFailed(f"{len(rows)} rows do not fit a batch of {self._batch.capacity}")
+        for row in rows:
+            if row.slot >= self.info.slots:  # the library would take it: a unified cache has room for 256 sequences
+                raise DecodeFailed(f"slot {row.slot} of {self.info.slots} slots does not exist")
         wanted = self._batch.fill(rows)
         if len(wanted) > self._max_outputs:
             raise DecodeFailed(f"{len(wanted)} output rows asked for; a batch gives at most {self._max_outputs}")
@@ -61,9 +65,10 @@ class LlamaModel:
 
     def _fail(self, status: int) -> None:
         self._outputs.replace([])
+        said = "; ".join(self._library.log.recent())
         if status == _ABORTED:
             raise DecodeAborted
-        reason = "no free cache cells" if status == _NO_ROOM else "; ".join(self._library.log.recent())
+        reason = "no free cache cells" if status == _NO_ROOM else said
         raise DecodeFailed(f"llama_decode returned {status}: {reason or 'no reason given'}")
 
     def sampler(self, sampling: Sampling, history: Sequence[int], *, answered: int = 0) -> Sampler:

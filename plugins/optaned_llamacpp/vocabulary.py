@@ -37,6 +37,9 @@ class LlamaVocabulary:
     def _describe(self, model: int) -> VocabularyInfo:
         raw = self._library.raw
         template = raw.llama_model_chat_template(model, None)
+        architecture = metadata(self._library, model, "general.architecture")
+        # Without weights the library reads no hyperparameters, so the header is asked, not the model.
+        context = metadata(self._library, model, f"{architecture}.context_length")
         return VocabularyInfo(
             size=self.size,
             bos=_token(raw.llama_vocab_bos(self.address)),
@@ -44,9 +47,9 @@ class LlamaVocabulary:
             eot=_token(raw.llama_vocab_eot(self.address)),
             add_bos=bool(raw.llama_vocab_get_add_bos(self.address)),
             template=template.decode("utf-8", errors="replace") if template else None,
-            architecture=metadata(self._library, model, "general.architecture"),
+            architecture=architecture,
             name=metadata(self._library, model, "general.name"),
-            trained_context=raw.llama_model_n_ctx_train(model),
+            trained_context=int(context) if context.isdigit() else 0,
             special=self._special_tokens(),
         )
 
