@@ -108,7 +108,7 @@ async def token_prompts(
             raise bad_request(f"{param} mixes token ids with other kinds", param=param)
         prompts = [numbers] if numbers else [item for item in prompt if not isinstance(item, int)]
     if not prompts:
-        raise bad_request(f"{param} is empty", param=param)
+        raise bad_request(f"{param} is empty", param=param, code="prompt_empty")
     found = []
     for item in prompts:
         if isinstance(item, str):

@@ -52,7 +52,7 @@ _FAILURES: dict[str, tuple[int, int | None]] = {
     "model_not_loaded": (503, 60),
     "thermal_trip": (503, 60),
     "shutting_down": (503, 5),
-    "engine_died": (500, 2),
+    "engine_died": (500, 1),
     "model_failed": (503, None),
     "cancelled": (500, None),
     "decode_failed": (500, None),

@@ -69,9 +69,10 @@ class Service:
         vocabulary = self.engine.view.vocabulary
         size = vocabulary.size if vocabulary else 0
         if not tokens:
-            raise bad_request(f"{param} is empty", param=param)
+            raise bad_request(f"{param} is empty", param=param, code="prompt_empty")
         if min(tokens) < 0 or max(tokens) >= size:
-            raise bad_request(f"{param} holds a token id outside of 0 to {size - 1}", param=param)
+            text = f"{param} holds a token id outside of 0 to {size - 1}"
+            raise bad_request(text, param=param, code="token_invalid")
 
     def fingerprint(self) -> str:
         """Return what tells two set-ups apart that may answer differently under one seed."""

@@ -47,7 +47,7 @@ async def detokenize(request: Request, service: Service) -> Response:
     if not tokens:
         return json_response({"content": ""})
     if min(tokens) < 0 or max(tokens) >= 1 << 31:
-        raise bad_request("tokens holds a number that is no token id", param="tokens")
+        raise bad_request("tokens holds a number that is no token id", param="tokens", code="token_invalid")
     if service.engine.view.vocabulary is not None:
         service.require_tokens(tokens, "tokens")
     return json_response({"content": await service.tokenizer.detokenize(tokens)})
