@@ -2,9 +2,10 @@
 
 Every random number is derived from (seed, position): the same logits at the same position give the same token, whatever
 was sampled before, so that a resumed answer goes on as it would have. The final `dist` sampler is made anew for each
-token, which costs 5 µs; drawing in numpy from 40 candidates costs 20, and from a whole vocabulary 400.
+token: 5 µs with its draw from 40 candidates, where a draw in numpy takes 8, and no further call as it ends the chain.
 
-A grammar is asked about the token that would be chosen without it; only when it refuses is the whole vocabulary masked.
+A grammar is asked about the token that would be chosen without it (20 to 80 µs); only when it refuses is the whole
+vocabulary masked (5.5 ms for 49,152 tokens).
 """
 
 from __future__ import annotations
