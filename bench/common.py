@@ -17,6 +17,8 @@ from typing import Any
 import httpx2
 import openai
 
+from optaned.testing.daemon import Daemon
+
 PROMPT = "Tell me a long story about the sea."
 CONFIG = """
 default_model = "bench"
@@ -32,7 +34,7 @@ threads = {threads}
 [sensors.dimms]
 driver = "sim"
 points = ["dimm0"]
-celsius = 40
+{heat}
 """
 
 
@@ -48,14 +50,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def config(*, threads: int, slots: int, context: int = 1024) -> str:
-    """Return a daemon's configuration for one measurement."""
-    return CONFIG.format(model=model_path(), threads=threads, slots=slots, context=context)
+def config(*, threads: int, slots: int, context: int = 1024, heat_file: Path | None = None) -> str:
+    """Return a daemon's configuration for one measurement; the DIMM is as hot as `heat_file` says, else cool."""
+    heat = "celsius = 40" if heat_file is None else f'file = "{heat_file}"'
+    return CONFIG.format(model=model_path(), threads=threads, slots=slots, context=context, heat=heat)
 
 
-def bare(*, threads: int, sequences: int = 1, tokens: int = 256, cells: int = 1024) -> float:
+def rendered(running: Daemon) -> str:
+    """Return the prompt as the model's chat template writes it, so that the bare loop starts from the same tokens."""
+    body = {"messages": [{"role": "user", "content": PROMPT}]}
+    return str(running.request("POST", "/apply-template", body)[1]["prompt"])
+
+
+def bare(prompt: str, *, threads: int, sequences: int = 1, tokens: int = 256, cells: int = 1024) -> float:
     """Return the bare loop's tokens per second, measured in a process of its own."""
-    command = [sys.executable, str(Path(__file__).with_name("bare.py")), str(model_path()), "--prompt", PROMPT]
+    command = [sys.executable, str(Path(__file__).with_name("bare.py")), str(model_path()), "--prompt", prompt]
     command += [
         "--threads",
         str(threads),

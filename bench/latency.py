@@ -56,23 +56,33 @@ def prefilling(running: Daemon, *, words: int) -> Iterator[None]:
         asking.join()
 
 
+def measure(running: Daemon, heat: Path, *, seconds: float) -> dict[str, list[float]]:
+    """Return the answers' times in each of the three states, in milliseconds."""
+    states = {}
+    with prefilling(running, words=2000):
+        states["prefill"] = sample(running, seconds=seconds)
+    heat.write_text("77\n")
+    eventually(lambda: running.get("/ready")["thermal"]["paused"], what="the engine stands still")
+    states["stopped"] = sample(running, seconds=seconds / 4)
+    os.kill(running.get("/ready")["engine_pid"], signal.SIGKILL)
+    eventually(lambda: running.get("/ready")["state"] != "ready", what="the engine loads anew")
+    # It is started into the heat and stands still while it loads.
+    states["loading"] = sample(running, seconds=seconds / 4)
+    heat.write_text("40\n")
+    return states
+
+
 def main() -> None:
     """Print `p50_ms` and `p99_ms`, the worst of the three states, and each state's own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=8.0)
     args = parser.parse_args()
-    states: dict[str, list[float]] = {}
-    settings = config(threads=cores(), slots=1, context=4096)
-    with tempfile.TemporaryDirectory() as folder, daemon(Path(folder), settings) as running:
-        with prefilling(running, words=2000):
-            states["prefill"] = sample(running, seconds=args.seconds)
-        pid = running.get("/ready")["engine_pid"]
-        os.kill(pid, signal.SIGSTOP)
-        states["stopped"] = sample(running, seconds=args.seconds / 4)
-        os.kill(pid, signal.SIGCONT)
-        os.kill(pid, signal.SIGKILL)
-        eventually(lambda: running.get("/ready")["state"] != "ready", what="the engine loads anew")
-        states["loading"] = sample(running, seconds=0.5)
+    with tempfile.TemporaryDirectory() as folder:
+        heat = Path(folder, "celsius")
+        heat.write_text("40\n")
+        settings = config(threads=cores(), slots=1, context=4096, heat_file=heat)
+        with daemon(Path(folder), settings) as running:
+            states = measure(running, heat, seconds=args.seconds)
     figures = {
         state: {
             "p50_ms": round(statistics.median(t), 2),

@@ -7,7 +7,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from common import bare, config, cores, median, report, streams
+from common import bare, config, cores, median, rendered, report, streams
 
 from optaned.testing.daemon import daemon
 
@@ -17,9 +17,10 @@ def ratios(*, threads: int, rounds: int, tokens: int) -> dict[str, list[float]]:
     figures: dict[str, list[float]] = {"daemon": [], "bare": [], "ratio": []}
     with tempfile.TemporaryDirectory() as folder, daemon(Path(folder), config(threads=threads, slots=1)) as running:
         asyncio.run(streams(running.socket, parallel=1, tokens=32))  # the first request faults the weights in
+        prompt = rendered(running)
         for _ in range(rounds):
             mine = asyncio.run(streams(running.socket, parallel=1, tokens=tokens))
-            theirs = bare(threads=threads, tokens=tokens)
+            theirs = bare(prompt, threads=threads, tokens=tokens)
             figures["daemon"].append(round(mine, 1))
             figures["bare"].append(round(theirs, 1))
             figures["ratio"].append(round(mine / theirs, 3))

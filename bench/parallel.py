@@ -7,7 +7,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from common import bare, config, cores, median, report, streams
+from common import bare, config, cores, median, rendered, report, streams
 
 from optaned.testing.daemon import daemon
 
@@ -18,9 +18,10 @@ def ratios(*, parallel: int, threads: int, rounds: int, tokens: int) -> dict[str
     settings = config(threads=threads, slots=parallel, context=512)
     with tempfile.TemporaryDirectory() as folder, daemon(Path(folder), settings) as running:
         asyncio.run(streams(running.socket, parallel=parallel, tokens=16))
+        prompt = rendered(running)
         for _ in range(rounds):
             mine = asyncio.run(streams(running.socket, parallel=parallel, tokens=tokens))
-            theirs = bare(threads=threads, sequences=parallel, tokens=tokens, cells=512 * parallel)
+            theirs = bare(prompt, threads=threads, sequences=parallel, tokens=tokens, cells=512 * parallel)
             figures["daemon"].append(round(mine, 1))
             figures["bare"].append(round(theirs, 1))
             figures["ratio"].append(round(mine / theirs, 3))
