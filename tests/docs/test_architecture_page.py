@@ -56,5 +56,14 @@ def test_the_dependencies_are_those_of_the_package() -> None:
     assert named == wanted - {"optaned"}
 
 
+def test_every_dependency_is_imported_by_the_product() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    sources = [path.read_text() for top in ("optaned", "plugins") for path in (ROOT / top).rglob("*.py")]
+    for requirement in project["dependencies"]:
+        module = _name(requirement).replace("-", "_")
+        pattern = re.compile(rf"^\s*(from|import) {module}\b", re.MULTILINE)
+        assert any(pattern.search(source) for source in sources), f"nothing imports {module}"
+
+
 def _name(requirement: str) -> str:
     return re.split(r"[\[<>=!~ ]", requirement, maxsplit=1)[0]

@@ -27,7 +27,9 @@ def sampling_options(verb: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--system", metavar="TEXT", help="Instructions that come before the conversation."),
             click.option("--max-tokens", type=click.IntRange(min=1), help="Stop after this many tokens."),
             click.option("--temperature", type=click.FloatRange(min=0), help="0 always takes the likeliest token."),
-            click.option("--seed", type=int, help="The same seed gives the same answer."),
+            click.option(
+                "--seed", type=int, help="Random choices are derived from it; without one, each answer differs."
+            ),
         )
     ):
         verb = option(verb)
