@@ -97,6 +97,11 @@ class Scheduler:
         """Whether `step` has anything to do or to tell."""
         return bool(self._decoding or self._prefilling or self._waiting or self._out)
 
+    @property
+    def only_decodes(self) -> bool:
+        """Whether the next step is a decode call: short, and sure to tell something."""
+        return bool(self._decoding) and not (self._prefilling or self._waiting)
+
     # ---- what comes in -----------------------------------------------------------------------------------------------
 
     def submit(self, request: Generate | EmbedTokens) -> None:

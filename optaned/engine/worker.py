@@ -23,6 +23,7 @@ from optaned.engine.frames import FrameSocket
 from optaned.engine.inbox import Inbox
 from optaned.engine.messages import Cancel, EmbedTokens, Generate, Loading, Open, Opened, Refused, Role
 from optaned.engine.opening import Opening
+from optaned.engine.outbox import Outbox
 from optaned.engine.scheduler import Scheduler
 from optaned.engine.silence import SilenceStopper
 from optaned.errors import OptanedError
@@ -135,7 +136,7 @@ def _answer_questions(desk: Desk, frames: FrameSocket, inbox: Inbox) -> None:
 
 def _generate(model: Model, frames: FrameSocket, inbox: Inbox) -> None:
     """Step until the parent closes. Frames of a step are sent with one call, before the next step (about 10 µs)."""
-    scheduler = Scheduler(model, is_cancelled=inbox.is_cancelled)
+    scheduler, outbox = Scheduler(model, is_cancelled=inbox.is_cancelled), Outbox()
     # What was loaded stays; the collector need not look through it between tokens.
     gc.collect()
     gc.freeze()
@@ -145,7 +146,7 @@ def _generate(model: Model, frames: FrameSocket, inbox: Inbox) -> None:
                 scheduler.submit(message)
             elif isinstance(message, Cancel):
                 scheduler.cancel(message.id)
-        told = scheduler.step()
+        told = outbox.pass_on(scheduler.step(), now_s=time.monotonic(), more=scheduler.only_decodes)
         if told:
             frames.send(told)
 

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optaned_echo.model import EchoModel
-from optaned_echo.options import EchoOptions
 
 from optaned.api import DecodeAborted, FinishReason, LoadRequest, Row, Sampling
 from optaned.engine.messages import (
@@ -27,6 +25,8 @@ from optaned.engine.messages import (
     Started,
 )
 from optaned.engine.scheduler import Scheduler
+from optaned_echo.model import EchoModel
+from optaned_echo.options import EchoOptions
 
 
 class WatchedModel(EchoModel):
