@@ -145,8 +145,10 @@ class Stopper:
         self._view = PauseView(
             order.level, order.duty, order.reason, paused=order.is_paused, since_s=since_s, word_age_s=order.word_age_s
         )
-        if order.is_paused != before.paused:
-            log.warning("%s: %s", "the engine stands still" if order.is_paused else "the engine may run", order.reason)
+        if order.is_paused and not before.paused:
+            log.warning("the engine stands still: %s", order.reason)
+        elif before.paused and not order.is_paused:
+            log.info("the engine may run: %s", order.reason)
 
     def _watch(self) -> None:
         wait_s = self._poll_s

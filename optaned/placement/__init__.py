@@ -1,1 +1,0 @@
-"""Pure decisions about which bytes live where."""
