@@ -95,6 +95,25 @@ class ModelIndex:
             found.append(ByteRange(place.shard, place.offset + expert * size, size))
         return tuple(found)
 
+    @cached_property
+    def expert_layers(self) -> tuple[int, ...]:
+        """Return the layers that have routed experts, in order.
+
+        Expert `e` of the layer at place `row` here has the flat number `row * expert_count + e`: heat, scores and moves
+        are arrays over flat numbers.
+        """
+        return tuple(sorted(layer for layer in self._expert_places if layer is not None))
+
+    def flat_expert(self, flat: int) -> tuple[int, int]:
+        """Return (layer, expert) of a flat number."""
+        row, expert = divmod(flat, self.expert_count)
+        return self.expert_layers[row], expert
+
+    @cached_property
+    def expert_sizes(self) -> tuple[int, ...]:
+        """Return the bytes of one expert of each layer of `expert_layers` (quantizations differ from layer to layer)."""
+        return tuple(sum(r.size_bytes for r in self.expert_ranges(layer, 0)) for layer in self.expert_layers)
+
     def group_bytes(self, group: Group) -> int:
         """Return the bytes of one group."""
         return self.trunk_bytes if group is Group.TRUNK else self.expert_bytes

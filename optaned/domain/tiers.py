@@ -44,12 +44,18 @@ def home_of(path: Path, tiers: Iterable[TierInfo]) -> TierInfo | None:
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """Bytes of one group on one tier. `home` says that they lie there already; else they are to be promoted to it."""
+    """Bytes of one group on one tier. `home` says that they lie there already; else they are to be promoted to it.
+
+    What is promoted is named: `tensors` by their number in the index (trunk), `experts` by their flat number (see
+    `ModelIndex.expert_layers`), in the order in which they should move.
+    """
 
     tier: str
     group: Group
     size_bytes: int
     home: bool
+    tensors: tuple[int, ...] = ()
+    experts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,11 @@ class PlacementPlan:
     @property
     def size_bytes(self) -> int:
         return sum(a.size_bytes for a in self.allotments)
+
+    @property
+    def promotions(self) -> tuple[Allotment, ...]:
+        """Return what is to be moved before the model answers."""
+        return tuple(a for a in self.allotments if not a.home)
 
     def group_bytes(self, group: Group) -> int:
         """Return what this plan allots of one group."""

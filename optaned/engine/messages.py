@@ -35,6 +35,37 @@ class Role(enum.StrEnum):
 # ---- to a worker -----------------------------------------------------------------------------------------------------
 
 
+class TierSpec(_Message, frozen=True, kw_only=True):
+    """A tier that takes promoted bytes, with its driver's options and what this model may take of it."""
+
+    name: str
+    driver: str
+    options: dict[str, Any]
+    numa_node: int | None
+    budget_bytes: int
+
+
+class Promotion(_Message, frozen=True):
+    """What shall be resident in a tier before the first answer: trunk tensors by index number, experts by flat number."""
+
+    tier: str
+    tensors: tuple[int, ...]
+    experts: tuple[int, ...]
+
+
+class Placement(_Message, frozen=True, kw_only=True):
+    """The plan as the engine carries it out. `homes` says for each shard how it is reached: "byte" or "block"."""
+
+    digest: str
+    homes: tuple[str, ...]
+    tiers: tuple[TierSpec, ...]
+    promotions: tuple[Promotion, ...]
+    policy: str
+    policy_options: dict[str, Any]
+    move_gbps: float
+    heat_path: str | None
+
+
 class Open(_Message, frozen=True, kw_only=True):
     """First frame: what to be and what to load. Everything a child needs; it reads no configuration itself."""
 
@@ -51,6 +82,7 @@ class Open(_Message, frozen=True, kw_only=True):
     plugin_folder: str | None = None
     disabled_plugins: tuple[str, ...] = ()
     word_path: str | None = None
+    placement: Placement | None = None
 
 
 class Generate(_Message, frozen=True, kw_only=True):
@@ -106,6 +138,22 @@ class SchemaGrammar(_Message, frozen=True):
 
     id: str
     schema: Mapping[str, Any]
+
+
+class Move(_Message, frozen=True):
+    """Promote, demote, pin or unpin an expert by hand, or with `expert` None a whole layer. Answered by `Text`."""
+
+    id: str
+    do: str
+    layer: int
+    expert: int | None
+
+
+class Trace(_Message, frozen=True):
+    """Send each router choice up as `Choices`, or stop. Answered by `Text`."""
+
+    id: str
+    on: bool
 
 
 class Close(_Message, frozen=True):
@@ -227,6 +275,40 @@ class Slots(_Message, frozen=True):
     waiting: int
 
 
+class TierUse(_Message, frozen=True, kw_only=True):
+    """One tier's part in answering: bytes of this model there, moves so far, and its share of routed bytes read."""
+
+    name: str
+    budget_bytes: int
+    trunk_bytes: int
+    expert_bytes: int
+    experts: int
+    promoted_bytes_total: int = 0
+    demoted_bytes_total: int = 0
+    hit_bytes_total: int = 0
+
+
+class Residency(_Message, frozen=True, kw_only=True):
+    """What is resident where, about once a second while it changes. `skew` 0 is the uniform null, 1 a single expert.
+
+    `smaps_bytes` is what the kernel says is anonymous memory within the model's mappings; `moving` says why experts
+    move or do not, for people.
+    """
+
+    tiers: tuple[TierUse, ...]
+    routed_bytes_total: int
+    skew: float | None
+    moving: str
+    smaps_bytes: int | None = None
+    move_gbps: float = 0.0
+
+
+class Choices(_Message, frozen=True):
+    """Router choices of a step while tracing: (layer, expert ids) a token and layer. No text, no token ids."""
+
+    choices: tuple[tuple[int, tuple[int, ...]], ...]
+
+
 FromWorker = (
     Loading
     | Opened
@@ -241,4 +323,6 @@ FromWorker = (
     | Text
     | Rendered
     | Slots
+    | Residency
+    | Choices
 )

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict
 
 from optaned.domain.generation import ModelInfo, Sampled, Sampling, VocabularyInfo
-from optaned.domain.model import ModelIndex
+from optaned.domain.model import ByteRange, ModelIndex
 from optaned.domain.thermal import Reading
 from optaned.domain.tiers import PlacementPlan, TierInfo
 
@@ -104,7 +104,58 @@ class Tier(Protocol):
     def close(self) -> None: ...
 
 
+class Moved(NamedTuple):
+    """What a move really did: bytes now resident (or given back), and why it did less than asked, if it did."""
+
+    size_bytes: int
+    fault: str | None = None
+
+
+class Pages(Protocol):
+    """The mapped bytes of a loaded model, for movers. Model bytes are never changed: a copy or the original is read.
+
+    Every call is cut into pieces of at most 4 MiB, so that a stop signal is heard within milliseconds.
+    """
+
+    def promote(self, ranges: Sequence[ByteRange], *, numa_node: int | None) -> Moved:
+        """Copy ranges into DRAM (of a node); reads go there from the moment that a page is copied."""
+
+    def demote(self, ranges: Sequence[ByteRange]) -> Moved:
+        """Drop the copies: reads go home again."""
+
+
+class Mover(Protocol):
+    """Moves ranges of one loaded model into one tier and back."""
+
+    def promote(self, ranges: Sequence[ByteRange]) -> Moved: ...
+
+    def demote(self, ranges: Sequence[ByteRange]) -> Moved: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """A tier that can take promoted bytes. `open_mover` is called in the engine only, after the model is mapped."""
+
+    def open_mover(self, pages: Pages) -> Mover: ...
+
+
 # ---- placement policies ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertStats:
+    """What is known of the experts' use; all arrays are over flat expert numbers, float64 or bool.
+
+    `frequency` is decayed uses a token, `idle_tokens` how many tokens ago each was last chosen (inf: never), `resident`
+    which are in a faster tier than home; `tokens` how many tokens all of this was learned from.
+    """
+
+    frequency: Any
+    idle_tokens: Any
+    resident: Any
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +166,7 @@ class PlanRequest:
     tiers: tuple[TierInfo, ...]
     promote_to: tuple[str, ...] = ()
     kv_bytes: int = 0
+    heat: ExpertStats | None = None
 
 
 @runtime_checkable
@@ -122,6 +174,17 @@ class PlacementPolicy(Protocol):
     """Decides which bytes live where. Pure: no clock, no disk, no socket, no log."""
 
     def plan(self, request: PlanRequest) -> PlacementPlan: ...
+
+
+@runtime_checkable
+class Scores(Protocol):
+    """A policy that goes on deciding while the model generates."""
+
+    def score(self, stats: ExpertStats) -> Any:
+        """Return how much each expert deserves fast memory: a float64 array over flat numbers, 0 for not at all.
+
+        The core turns scores into moves: admission, hysteresis, victims and budget are its business.
+        """
 
 
 # ---- backends --------------------------------------------------------------------------------------------------------
@@ -238,12 +301,40 @@ class RouterChoice:
     experts: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RouterCounts:
+    """How often each expert was chosen since the last call: uint32 arrays of shape (layers with experts, experts).
+
+    Decode and prefill are counted apart; `tokens` and `prefill_tokens` are how many tokens they cover.
+    """
+
+    decode: Any
+    prefill: Any
+    tokens: int
+    prefill_tokens: int
+
+
 @runtime_checkable
 class Tapped(Protocol):
     """A model whose router can be watched."""
 
     def take_choices(self) -> tuple[RouterChoice, ...]:
-        """Return and forget the router's choices since the last call."""
+        """Return and forget the router's choices since the last call; kept only while `trace` is on."""
+
+    def take_counts(self) -> RouterCounts:
+        """Return and forget the counts since the last call. Callable from another thread than the owner's."""
+
+    def trace(self, *, on: bool) -> None:
+        """Keep each choice for `take_choices`, or stop keeping them."""
+
+
+@runtime_checkable
+class Mapped(Protocol):
+    """A model that reads its weights from mappings of its files, in this process."""
+
+    @property
+    def mapped_files(self) -> tuple[Path, ...]:
+        """Return the shards as they were opened, in the index's order."""
 
 
 class Backend(Protocol):
