@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
@@ -82,15 +83,18 @@ def to_worker_buffer() -> FrameBuffer[ToWorker]:
 
 
 class FrameSocket:
-    """The child's end: one thread receives, one thread sends."""
+    """The child's end: one thread receives, any thread sends."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self._sending = threading.Lock()
         self._buffer = to_worker_buffer()
 
     def send(self, messages: Iterable[FromWorker]) -> None:
         """Send messages with one system call. Raises OSError when the parent is gone."""
-        self._connection.sendall(b"".join([encode(message) for message in messages]))
+        data = b"".join([encode(message) for message in messages])
+        with self._sending:
+            self._connection.sendall(data)
 
     def receive(self) -> Iterator[ToWorker]:
         """Yield messages until the parent closes its end. Raises FrameError or OSError."""

@@ -54,7 +54,9 @@ class Promotion(_Message, frozen=True):
 
 
 class Placement(_Message, frozen=True, kw_only=True):
-    """The plan as the engine carries it out. `homes` says for each shard how it is reached: "byte" or "block"."""
+    """The plan as the engine carries it out. `homes` says for each shard how it is reached, "byte" or "block", and
+    `home_tiers` the name of the tier on which it lies.
+    """
 
     digest: str
     homes: tuple[str, ...]
@@ -64,6 +66,7 @@ class Placement(_Message, frozen=True, kw_only=True):
     policy_options: dict[str, Any]
     move_gbps: float
     heat_path: str | None
+    home_tiers: tuple[str, ...] = ()
 
 
 class Open(_Message, frozen=True, kw_only=True):
@@ -141,7 +144,10 @@ class SchemaGrammar(_Message, frozen=True):
 
 
 class Move(_Message, frozen=True):
-    """Promote, demote, pin or unpin an expert by hand, or with `expert` None a whole layer. Answered by `Text`."""
+    """Promote, demote, pin or unpin an expert by hand, or with `expert` None a whole layer.
+
+    `do` is the verb. Answered by `Text` as soon as it is known that it can be done, or by `Failed`.
+    """
 
     id: str
     do: str
@@ -161,7 +167,18 @@ class Close(_Message, frozen=True):
 
 
 ToWorker = (
-    Open | Generate | EmbedTokens | Cancel | Tokenize | Detokenize | Render | CheckGrammar | SchemaGrammar | Close
+    Open
+    | Generate
+    | EmbedTokens
+    | Cancel
+    | Tokenize
+    | Detokenize
+    | Render
+    | CheckGrammar
+    | SchemaGrammar
+    | Move
+    | Trace
+    | Close
 )
 
 
@@ -169,7 +186,10 @@ ToWorker = (
 
 
 class Loading(_Message, frozen=True):
+    """How far loading is, 0 to 1, and what takes the time, if that can be said."""
+
     fraction: float
+    detail: str = ""
 
 
 class Opened(_Message, frozen=True):
@@ -304,7 +324,10 @@ class Residency(_Message, frozen=True, kw_only=True):
 
 
 class Choices(_Message, frozen=True):
-    """Router choices of a step while tracing: (layer, expert ids) a token and layer. No text, no token ids."""
+    """Router choices while tracing: (layer, expert ids) a layer of each token, token after token. No text, no token ids.
+
+    A layer number that is not higher than the one before begins the next token.
+    """
 
     choices: tuple[tuple[int, tuple[int, ...]], ...]
 

@@ -12,7 +12,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from optaned.hooks.drivers import ChatParser
-from optaned.server import chat, completions, control, embeddings, info, metrics, text
+from optaned.server import chat, completions, control, embeddings, info, metrics, text, tiers, trace
 from optaned.server.envelope import Envelope
 from optaned.server.ports import EnginePort, Failure, PausePort, TokenizerPort
 from optaned.server.service import IgnoredNames, Service
@@ -37,6 +37,9 @@ _ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/apply-template", text.apply_template),
     ("POST", "/load", control.load),
     ("POST", "/unload", control.unload),
+    ("GET", "/tiers", tiers.tiers),
+    ("POST", "/tiers/move", tiers.move),
+    ("POST", "/trace", trace.trace),
 )
 
 

@@ -31,7 +31,7 @@ def may_control(peer: Peer | None, admin_group: str) -> bool:
 
 async def load(request: Request, service: Service) -> Response:
     """POST /load {"model"}: begin to load a declared model; /ready tells the progress. Raises ApiError 403 and 404."""
-    peer = _require_admin(request, service)
+    peer = require_admin(request, service)
     asked = convert(parse_object(await read_body(request, service.settings)), LoadBody)
     if asked.model not in service.models:
         text = f"the model {asked.model[:80]!r} is not declared; declared are: {', '.join(service.models)}"
@@ -43,13 +43,14 @@ async def load(request: Request, service: Service) -> Response:
 
 async def unload(request: Request, service: Service) -> Response:
     """POST /unload: free the memory; answers that run end with an error. Raises ApiError 403."""
-    peer = _require_admin(request, service)
+    peer = require_admin(request, service)
     service.log.info("unload, asked by uid=%d (%s) pid=%d", peer.uid, peer.user, peer.pid)
     await service.engine.unload()
     return json_response({"model": None, "state": service.engine.view.state})
 
 
-def _require_admin(request: Request, service: Service) -> Peer:
+def require_admin(request: Request, service: Service) -> Peer:
+    """Return who asks. Raises ApiError 403 for anybody who may not control."""
     peer: Peer | None = getattr(request.state, "peer", None)
     group = service.settings.admin_group
     if peer is not None and may_control(peer, group):

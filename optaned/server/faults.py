@@ -62,6 +62,9 @@ _FAILURES: dict[str, tuple[int, int | None]] = {
     "grammar_invalid": (400, None),
     "chat_invalid": (400, None),
     "embeddings_unsupported": (400, None),
+    "trace_unsupported": (400, None),
+    "move_refused": (409, None),
+    "engine_paused": (503, 5),
 }
 _PARAMS = {
     "context_length_exceeded": "messages",

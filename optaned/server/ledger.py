@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from optaned.domain.generation import SlotState, SlotView
-from optaned.engine.messages import Embedding, Failed, Finished, FromWorker, Pieces, Prefilled, Started
+from optaned.engine.messages import Embedding, Failed, Finished, FromWorker, Pieces, Prefilled, Started, Text
 from optaned.server.open_answer import OpenAnswer
 from optaned.server.ports import Failure
 
@@ -25,12 +26,16 @@ class Totals:
 
 
 class Ledger:
-    """Open answers and embeddings by id. Every one ends exactly once: by its own last message or by `fail_all`."""
+    """Open answers, embeddings and questions by id. Each ends exactly once: by its own last message or by `fail_all`.
+
+    Questions need no slot, so that they do not count.
+    """
 
     def __init__(self) -> None:
         self.totals = Totals()
         self._answers: dict[str, OpenAnswer] = {}
         self._embeddings: dict[str, asyncio.Future[Sequence[float]]] = {}
+        self._questions: dict[str, asyncio.Future[str]] = {}
         self._counts: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -52,6 +57,12 @@ class Ledger:
         self._embeddings[request_id] = future
         return future
 
+    def open_question(self, request_id: str) -> asyncio.Future[str]:
+        """Enter a question and return what its answer will be."""
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._questions[request_id] = future
+        return future
+
     def deliver(self, message: FromWorker) -> None:
         """Hand a message to the request that it is about; one that nobody waits for any more is dropped."""
         # Ordered by how often they come: one Pieces a token.
@@ -70,15 +81,21 @@ class Ledger:
                 future = self._embeddings.pop(message.id, None)
                 if future is not None and not future.done():
                     future.set_result(message.vector)
+            case Text():
+                question = self._questions.pop(message.id, None)
+                if question is not None and not question.done():
+                    question.set_result(message.text)
 
     def fail_all(self, failure: Failure) -> None:
         """End everything that is open."""
         answers, self._answers = self._answers, {}
         embeddings, self._embeddings = self._embeddings, {}
+        questions, self._questions = self._questions, {}
         self._counts.clear()
         for answer in answers.values():
             answer.fail(failure.again())
-        for future in embeddings.values():
+        waiting: list[asyncio.Future[Any]] = [*embeddings.values(), *questions.values()]
+        for future in waiting:
             if not future.done():
                 future.set_exception(failure.again())
 
@@ -115,6 +132,7 @@ class Ledger:
         answer = self._answers.pop(message.id, None)
         if answer is not None:
             answer.fail(failure)
-        future = self._embeddings.pop(message.id, None)
-        if future is not None and not future.done():
-            future.set_exception(failure)
+        future: asyncio.Future[Any] | None
+        for future in (self._embeddings.pop(message.id, None), self._questions.pop(message.id, None)):
+            if future is not None and not future.done():
+                future.set_exception(failure)

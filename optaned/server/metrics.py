@@ -14,6 +14,7 @@ from optaned.domain.generation import SlotState
 from optaned.domain.thermal import Level
 from optaned.server.ports import EngineState
 from optaned.server.service import Service
+from optaned.server.tier_metrics import tier_families
 
 
 async def metrics(request: Request, service: Service) -> Response:  # noqa: ARG001  every route has this signature
@@ -31,6 +32,7 @@ class _Views(Collector):
         yield from self._engine()
         yield from self._slots()
         yield from self._thermal()
+        yield from tier_families(self._service.engine.view.residency)
 
     def _engine(self) -> Iterator[Metric]:
         view = self._service.engine.view

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from optaned.domain.generation import ModelInfo, SlotView, VocabularyInfo
+from optaned.domain.model import ModelIndex
 from optaned.domain.thermal import Level
-from optaned.engine.messages import Finished, Generate, Piece, Prefilled, Rendered, Started, Tokens
+from optaned.domain.tiers import PlacementPlan, TierInfo
+from optaned.engine.messages import Choices, Finished, Generate, Piece, Prefilled, Rendered, Residency, Started, Tokens
 
 
 class Failure(Exception):  # noqa: N818  read as "a failure of the engine", with its code
@@ -21,7 +23,7 @@ class Failure(Exception):  # noqa: N818  read as "a failure of the engine", with
 
     Codes: `queue_full`, `model_loading`, `model_not_loaded`, `model_failed`, `engine_died`, `thermal_trip`,
     `shutting_down`, `context_length_exceeded`, `prompt_empty`, `token_invalid`, `grammar_invalid`, `chat_invalid`,
-    `embeddings_unsupported`, `decode_failed`, `cancelled`.
+    `embeddings_unsupported`, `decode_failed`, `cancelled`, `move_refused`, `trace_unsupported`, `engine_paused`.
     """
 
     def __init__(self, code: str, message: str, *, retry_after_s: int | None = None) -> None:
@@ -45,8 +47,21 @@ class EngineState(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """What was decided for a model before it was loaded; `tiers` as they were probed, its homes among them."""
+
+    policy: str
+    tiers: tuple[TierInfo, ...]
+    index: ModelIndex
+    plan: PlacementPlan
+
+
+@dataclass(frozen=True, slots=True)
 class EngineView:
-    """The engine as the server knows it right now. `fraction` is the load's progress; `detail` says why, in one line."""
+    """The engine as the server knows it right now. `fraction` is the load's progress; `detail` says why, in one line.
+
+    `placed` is None without a model and for one without files; `residency` until the engine has said what is where.
+    """
 
     state: EngineState = EngineState.UNLOADED
     model: str | None = None
@@ -67,6 +82,8 @@ class EngineView:
     prefill_s_total: float = 0.0
     decode_s_total: float = 0.0
     last_progress_age_s: float | None = None
+    placed: Placed | None = None
+    residency: Residency | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +104,16 @@ class PauseView:
 Event = Started | Prefilled | Piece | Finished
 
 
+class TracePort(Protocol):
+    """A running trace. `lost` counts the choices that a slow listener has missed."""
+
+    lost: int
+
+    async def __anext__(self) -> Choices: ...
+
+    async def aclose(self) -> None: ...
+
+
 class EnginePort(Protocol):
     """The loaded model. `submit` and `embed` raise `Failure`; so does iterating an answer when the engine dies."""
 
@@ -105,6 +132,12 @@ class EnginePort(Protocol):
         """Begin to load a declared model (unloading the present one); returns when it has begun. KeyError if unknown."""
 
     async def unload(self) -> None: ...
+
+    async def move(self, do: str, layer: int, expert: int | None) -> str:
+        """Promote, demote, pin or unpin by hand; return what will be done, in words. Raises Failure."""
+
+    def trace(self) -> TracePort:
+        """Return the router's choices from now on; raises Failure at once, and while iterating when the engine ends."""
 
 
 class TokenizerPort(Protocol):

@@ -11,15 +11,32 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Protocol
 
 from optaned.domain.generation import SlotView
 from optaned.engine.keeper import Keeper, Patience
-from optaned.engine.messages import Cancel, EmbedTokens, FromWorker, Generate, Loading, Open, Opened, Refused, Slots
+from optaned.engine.messages import (
+    Cancel,
+    Choices,
+    EmbedTokens,
+    Failed,
+    FromWorker,
+    Generate,
+    Loading,
+    Move,
+    Open,
+    Opened,
+    Refused,
+    Residency,
+    Slots,
+    Trace,
+)
 from optaned.server.kept_tokenizer import KeptTokenizer
 from optaned.server.ledger import Ledger
 from optaned.server.open_answer import OpenAnswer
-from optaned.server.ports import EngineState, EngineView, Failure
+from optaned.server.ports import EngineState, EngineView, Failure, Placed
+from optaned.server.tracers import OpenTrace, Tracers
 
 log = logging.getLogger("optaned.server")
 
@@ -33,11 +50,12 @@ _DEFAULT_PATIENCE = Patience()
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A declared model: the first frames of its engine and of its tokenizer."""
+    """A declared model: the first frames of its engine and of its tokenizer, and what was planned for its bytes."""
 
     name: str
     open_engine: Open
     open_tokenizer: Open
+    placed: Placed | None = None
 
 
 class Brake(Protocol):
@@ -82,6 +100,8 @@ class Supervisor:
         self._retired: list[Keeper] = []
         self._view = EngineView()
         self._ledger = Ledger()
+        self._tracers = Tracers(self._listen)
+        self._questions = count(1)
         self._slots: Slots = Slots((), 0)
         self._engine_opened: Opened | None = None
         self._loading_since_s = 0.0
@@ -146,6 +166,7 @@ class Supervisor:
         if self._view.model == model and self._view.state in healthy:
             return
         self._begin(EngineState.LOADING, model, f"{self._view.model} was unloaded to load {model}")
+        self._view = replace(self._view, placed=spec.placed)
         self._loading_since_s = self._clock()
         self._spawn(self._switch(spec))
 
@@ -155,6 +176,19 @@ class Supervisor:
             return
         self._begin(EngineState.UNLOADED, None, "the model was unloaded")
         self._spawn(self._switch(None))
+
+    async def move(self, do: str, layer: int, expert: int | None) -> str:
+        """Have bytes moved by hand; return what will be done. Raises Failure, `move_refused` with the reason too."""
+        keeper = self._ready_keeper()
+        move = Move(f"m{next(self._questions)}", do, layer, expert)
+        answer = self._ledger.open_question(move.id)
+        keeper.send(move)
+        return await answer
+
+    def trace(self) -> OpenTrace:
+        """Return the router's choices from now on. Raises Failure."""
+        self._ready_keeper()
+        return self._tracers.open()
 
     # ---- the server's own --------------------------------------------------------------------------------------------
 
@@ -189,7 +223,14 @@ class Supervisor:
             case Slots():
                 self._slots = message
             case Loading():
-                self._view = replace(self._view, fraction=message.fraction)
+                detail = message.detail or self._view.detail
+                self._view = replace(self._view, fraction=message.fraction, detail=detail)
+            case Residency():
+                self._view = replace(self._view, residency=message)
+            case Choices():
+                self._tracers.deliver(message)
+            case Failed(code="trace_unsupported"):
+                self._tracers.fail_all(Failure(message.code, message.message))
             case Opened():
                 self._engine_opened = message
                 self._see_if_ready()
@@ -255,6 +296,10 @@ class Supervisor:
         if self._keeper is not None:
             self._keeper.send(Cancel(request_id))
 
+    def _listen(self, on: bool) -> None:  # noqa: FBT001  Trace's own field
+        if self._keeper is not None:
+            self._keeper.send(Trace(f"m{next(self._questions)}", on))
+
     def _progress(self) -> None:
         self._progress_s = self._clock()
         if self._keeper is not None:
@@ -268,15 +313,17 @@ class Supervisor:
         self._lose_engine(state, detail, failure=failure)
         self._retire(failure)
         shown = "" if state is EngineState.LOADING else detail
-        self._view = replace(self._view, model=model, detail=shown, vocabulary=None, chat_format="")
+        self._view = replace(self._view, model=model, detail=shown, vocabulary=None, chat_format="", placed=None)
 
     def _lose_engine(self, state: EngineState, detail: str, *, failure: Failure | None = None) -> None:
         self._engine_opened = None
         self._brake.detach()
         self._slots = Slots((), 0)
-        self._view = replace(self._view, state=state, detail=detail, pid=None, info=None, fraction=0.0)
+        self._view = replace(self._view, state=state, detail=detail, pid=None, info=None, fraction=0.0, residency=None)
         message = f"{detail}; it is being started again, please send the request again"
-        self._ledger.fail_all(failure or Failure("engine_died", message, retry_after_s=1))
+        failure = failure or Failure("engine_died", message, retry_after_s=1)
+        self._ledger.fail_all(failure)
+        self._tracers.fail_all(failure)
 
     def _lose(self, why: str) -> None:
         """Either child is gone for good: the model cannot be served."""

@@ -20,13 +20,45 @@ from optaned.domain.generation import (
     VocabularyInfo,
 )
 from optaned.domain.thermal import Level
-from optaned.engine.messages import Finished, Generate, Logprob, Piece, Prefilled, Rendered, Started, Tokens
+from optaned.engine.messages import (
+    Choices,
+    Finished,
+    Generate,
+    Logprob,
+    Piece,
+    Prefilled,
+    Rendered,
+    Residency,
+    Started,
+    TierUse,
+    Tokens,
+)
 from optaned.server.ports import EngineState, EngineView, Event, Failure, PauseView
 
 _BOS = 256
 VOCABULARY = VocabularyInfo(size=257, bos=_BOS, add_bos=True, architecture="fake", name="fake", trained_context=4096)
 MODEL = ModelInfo(
     description="fake", context=512, slots=4, batch=64, embedding_size=4, parameters=7, embeds=True, library="fake 1"
+)
+RESIDENCY = Residency(
+    tiers=(
+        TierUse(
+            name="dram0",
+            budget_bytes=6000,
+            trunk_bytes=1000,
+            expert_bytes=500,
+            experts=5,
+            promoted_bytes_total=2000,
+            demoted_bytes_total=500,
+            hit_bytes_total=600,
+        ),
+        TierUse(name="disk", budget_bytes=0, trunk_bytes=0, expert_bytes=300, experts=3, hit_bytes_total=400),
+    ),
+    routed_bytes_total=1000,
+    skew=0.25,
+    moving="2 experts moved",
+    smaps_bytes=1500,
+    move_gbps=0.5,
 )
 LOADED = EngineView(
     state=EngineState.READY,
@@ -37,6 +69,7 @@ LOADED = EngineView(
     vocabulary=VOCABULARY,
     chat_format="fake",
     slots=tuple(SlotView(number) for number in range(4)),
+    residency=RESIDENCY,
 )
 
 
@@ -70,6 +103,8 @@ class FakeEngine:
     refuses: Failure | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     requests: list[Generate] = field(default_factory=list)
+    moves: list[tuple[str, int, int | None]] = field(default_factory=list)
+    traces: list[FakeTrace] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     produced: int = 0
     open: int = 0
@@ -125,6 +160,39 @@ class FakeEngine:
     async def unload(self) -> None:
         """Unload at once."""
         self.view = EngineView()
+
+    async def move(self, do: str, layer: int, expert: int | None) -> str:
+        """Say what would be done; layers from 10 on are not there."""
+        self.check_ready()
+        if layer >= 10:
+            raise Failure("move_refused", f"layer {layer} has no experts")
+        self.moves.append((do, layer, expert))
+        return f"{do} {layer}"
+
+    def trace(self) -> FakeTrace:
+        """Begin a trace of what is put into the newest of `traces`."""
+        self.check_ready()
+        trace = FakeTrace()
+        self.traces.append(trace)
+        return trace
+
+
+class FakeTrace:
+    """A trace of what is put into `choices`; an exception there is raised. `left` once its route has gone."""
+
+    def __init__(self) -> None:
+        self.choices: asyncio.Queue[Choices | Exception] = asyncio.Queue()
+        self.lost = 0
+        self.left = False
+
+    async def __anext__(self) -> Choices:
+        found = await self.choices.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def aclose(self) -> None:
+        self.left = True
 
 
 class _Answer:
