@@ -17,6 +17,7 @@ from optaned_llamacpp import LlamaOptions
 from optaned_llamacpp.library import Library, address, open_library
 from optaned_llamacpp.loading import open_model
 from optaned_llamacpp.model import LlamaModel
+from optaned_llamacpp.tap import open_tap
 from optaned_llamacpp.vocabulary import LlamaVocabulary, metadata
 
 _CACHE_TYPES = {
@@ -74,12 +75,20 @@ class LlamaBackend:
         params.flash_attn_type = _FLASH_ATTENTION[self._options.flash_attention]
         params.type_k = params.type_v = cache_type
         params.no_perf = True
+        tap = open_tap(library, request.index, self._log)
+        if tap is not None:
+            params.cb_eval = ctypes.cast(tap.callback, type(params.cb_eval))
+            params.cb_eval_user_data = tap.data
         with library.log.listen() as heard:
             context = address(raw.llama_init_from_model(model, params))
         if not context:
+            if tap is not None:
+                tap.close()
             raise _no_context(request, list(heard))
         info = _describe(library, model, request, threads)
-        return LlamaModel(library, model, context, vocabulary=vocabulary, info=info, outputs=outputs)
+        return LlamaModel(
+            library, model, context, vocabulary=vocabulary, info=info, outputs=outputs, files=request.files, tap=tap
+        )
 
     def close(self) -> None:
         """Nothing of the backend outlives its models but the library, which lives as long as the process."""

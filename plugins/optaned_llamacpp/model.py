@@ -7,8 +7,18 @@ library splits a batch wherever slot numbers are not consecutive.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from optaned.api import DecodeAborted, DecodeFailed, ModelInfo, Row, Sampler, Sampling
+from optaned.api import (
+    DecodeAborted,
+    DecodeFailed,
+    ModelInfo,
+    RouterChoice,
+    RouterCounts,
+    Row,
+    Sampler,
+    Sampling,
+)
 from optaned_llamacpp.batch import Batch
 from optaned_llamacpp.candidates import Candidates, Outputs
 from optaned_llamacpp.chain import Setting
@@ -16,6 +26,7 @@ from optaned_llamacpp.embedding import Embedder
 from optaned_llamacpp.grammar import open_grammar
 from optaned_llamacpp.library import ABORT_CALLBACK, Library, address
 from optaned_llamacpp.sampling import LlamaSampler, open_chooser
+from optaned_llamacpp.tap import Tap, no_counts
 from optaned_llamacpp.vocabulary import LlamaVocabulary
 
 _NO_ROOM, _ABORTED = 1, 2
@@ -25,13 +36,24 @@ class LlamaModel:
     """Model, context and slots. One thread owns it."""
 
     def __init__(
-        self, library: Library, model: int, context: int, *, vocabulary: LlamaVocabulary, info: ModelInfo, outputs: int
+        self,
+        library: Library,
+        model: int,
+        context: int,
+        *,
+        vocabulary: LlamaVocabulary,
+        info: ModelInfo,
+        outputs: int,
+        files: tuple[Path, ...] = (),
+        tap: Tap | None = None,
     ) -> None:
         self._library = library
         self._model = model
         self._context = context
         self.vocabulary = vocabulary
         self.info = info
+        self.mapped_files = files
+        self._tap = tap
         self._max_outputs = outputs
         self._memory = address(library.raw.llama_get_memory(context))
         self._window: int = library.raw.llama_model_n_swa(model)
@@ -54,6 +76,9 @@ class LlamaModel:
         wanted = self._batch.fill(rows)
         if len(wanted) > self._max_outputs:
             raise DecodeFailed(f"{len(wanted)} output rows asked for; a batch gives at most {self._max_outputs}")
+        if self._tap is not None:
+            # Prefill and decode rows never share a call: what may be aborted, or has more rows than slots, is prefill.
+            self._tap.counting(prefill=should_abort is not None or len(rows) > self.info.slots)
         if should_abort is None:
             status = self._library.decode(self._context, self._batch.struct)
         else:
@@ -127,6 +152,26 @@ class LlamaModel:
             self._outputs.replace([])
             self.cut(slot, 0)
 
+    def take_counts(self) -> RouterCounts:
+        """Return and forget how often each expert was chosen; of shape (0, 0) where no router is watched."""
+        return no_counts() if self._tap is None else self._tap.take_counts()
+
+    def take_choices(self) -> tuple[RouterChoice, ...]:
+        """Return and forget the router's choices since the last call."""
+        return () if self._tap is None else self._tap.take_choices()
+
+    def trace(self, *, on: bool) -> None:
+        """Keep each choice for `take_choices`, or stop keeping them."""
+        if self._tap is not None:
+            self._tap.trace(on=on)
+
+    def on_choice(self, function: int, data: int) -> bool:
+        """Call a C function with each choice before its experts are read; False where no router is watched."""
+        if self._tap is None:
+            return False
+        self._tap.on_choice(function, data)
+        return True
+
     def close(self) -> None:
         """Free context and model; closing twice is nothing. Samplers must be closed before."""
         context, self._context = self._context, 0
@@ -135,6 +180,9 @@ class LlamaModel:
             self._library.raw.llama_free(context)
         if model:
             self._library.raw.llama_model_free(model)
+        tap, self._tap = self._tap, None
+        if tap is not None:
+            tap.close()
 
 
 class _Abort:

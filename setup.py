@@ -1,0 +1,31 @@
+"""The native parts. Everything else about this package is said in pyproject.toml.
+
+They are plain shared objects, opened with ctypes, so that they need a C compiler but no Python headers. Where there is none
+the install goes on without them, and what needs them says so when it is used.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+_SOURCES = {
+    "optaned_llamacpp._tap": "plugins/optaned_llamacpp/_tap.c",
+    "optaned.residency._block": "optaned/residency/_block.c",
+    "optaned.residency._nopopulate": "optaned/residency/_nopopulate.c",
+}
+
+setup(
+    ext_modules=[
+        Extension(
+            name,
+            [source],
+            extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra", "-pthread"],
+            define_macros=[("_GNU_SOURCE", "1")],
+            optional=True,
+        )
+        for name, source in _SOURCES.items()
+        if Path(source).exists()
+    ]
+)
