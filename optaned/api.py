@@ -66,6 +66,7 @@ from optaned.hooks.drivers import (
     Vocabulary,
 )
 from optaned.hooks.spec import API, hookimpl
+from optaned.placement.fill import fill_tiers
 from optaned.units import Bytes, Celsius, Seconds, format_bytes
 
 __all__ = [
@@ -138,6 +139,7 @@ __all__ = [
     "Vocabulary",
     "VocabularyInfo",
     "Vote",
+    "fill_tiers",
     "format_bytes",
     "home_of",
     "hookimpl",

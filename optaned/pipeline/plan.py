@@ -6,8 +6,8 @@ from optaned.config.lookup import ResolvedDriver
 from optaned.domain.tiers import PlacementPlan
 from optaned.errors import PluginError
 from optaned.hooks.drivers import Env, PlanRequest
-from optaned.pipeline.check import faults_of
 from optaned.pipeline.stage import stage
+from optaned.placement.check import faults_of
 
 
 def plan_placement(policy: ResolvedDriver, request: PlanRequest, env: Env) -> PlacementPlan:
@@ -16,6 +16,6 @@ def plan_placement(policy: ResolvedDriver, request: PlanRequest, env: Env) -> Pl
         plan = policy.open(env).plan(request)
         if not isinstance(plan, PlacementPlan):
             raise PluginError(f"it returned {plan!r} instead of a plan; tell its author")
-        if faults := faults_of(plan, request):
+        if faults := faults_of(plan, request.index, request.tiers, request.kv_bytes):
             raise PluginError(*(f"{fault}; choose another policy and tell its author" for fault in faults))
         return plan

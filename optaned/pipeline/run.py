@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from optaned.config.resolve import ResolvedConfig, ResolvedModel
 from optaned.domain.cache import cache_bytes
@@ -11,22 +12,31 @@ from optaned.domain.model import ModelIndex
 from optaned.domain.tiers import PlacementPlan, TierInfo
 from optaned.errors import UsageError
 from optaned.hooks.drivers import Env, LoadRequest, PlanRequest
+from optaned.pipeline.heat import saved_heat
 from optaned.pipeline.homes import add_homes
 from optaned.pipeline.index import index_model
 from optaned.pipeline.load import load_request
 from optaned.pipeline.plan import plan_placement
 from optaned.pipeline.probe import probe
+from optaned.placement.heat import Heat
+from optaned.residency.expert_stats import stats_of
+from optaned.system.paths import state_dir
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that is known of a model before it is loaded. A model without files (a scripted backend's) has no index."""
+    """All that is known of a model before it is loaded. A model without files (a scripted backend's) has no index.
+
+    `heat` is what was saved of the experts' use, at `heat_path`; both are None for a model without experts.
+    """
 
     model: str
     tiers: tuple[TierInfo, ...]
     index: ModelIndex | None
     plan: PlacementPlan | None
     request: LoadRequest
+    heat: Heat | None = None
+    heat_path: Path | None = None
 
 
 def _silent(stage: str) -> None:
@@ -48,9 +58,11 @@ def prepare(
     report("index")
     index = index_model(wanted)
     report("plan")
-    request = _plan_request(resolved, wanted, index, add_homes(tiers, index))
+    path, heat = saved_heat(state_dir(), index, resolved.config.placement.profile)
+    request = _plan_request(resolved, wanted, index, add_homes(tiers, index), heat)
     plan = plan_placement(resolved.policy, request, env)
-    return Prepared(wanted.name, request.tiers, index, plan, load_request(wanted, resolved.config.engine, index))
+    loading = load_request(wanted, resolved.config.engine, index)
+    return Prepared(wanted.name, request.tiers, index, plan, loading, heat, path)
 
 
 def _declared(resolved: ResolvedConfig, name: str) -> ResolvedModel:
@@ -61,7 +73,8 @@ def _declared(resolved: ResolvedConfig, name: str) -> ResolvedModel:
 
 
 def _plan_request(
-    resolved: ResolvedConfig, model: ResolvedModel, index: ModelIndex, tiers: tuple[TierInfo, ...]
+    resolved: ResolvedConfig, model: ResolvedModel, index: ModelIndex, tiers: tuple[TierInfo, ...], heat: Heat | None
 ) -> PlanRequest:
     kv_bytes = cache_bytes(index, context=model.context, slots=resolved.config.engine.slots, kv_cache=model.kv_cache)
-    return PlanRequest(index, tiers, resolved.config.placement.promote_to, kv_bytes)
+    promote_to = resolved.config.placement.promote_to
+    return PlanRequest(index, tiers, promote_to, kv_bytes, None if heat is None else stats_of(heat))
