@@ -15,6 +15,7 @@ VERBS = {
     "plugins": "List the plugins, what they offer, and what is wrong with them.",
     "probe": "Say what each tier is, how large and how fast.",
     "plan": "Say where every byte of the model would live.",
+    "stage": "Copy a model's shards to the mounts that it is served from.",
     "serve": "Run the daemon.",
     "guard": "Run the guard alone: sensors, decisions, the thermal word.",
     "demo": "Start a daemon, ask it one question, show what it did, stop it.",

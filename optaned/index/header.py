@@ -10,13 +10,13 @@ import math
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from optaned.errors import MissingFileError, ModelFileError
-from optaned.index.reading import HeaderReader
+from optaned.index.reading import HeaderReader, TruncatedFileError
 from optaned.index.types import GGML_TYPES
 from optaned.units import format_bytes
 
@@ -67,7 +67,10 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """One file's header. `header_bytes` is its exact length, `data_offset` that rounded up to the file's alignment."""
+    """One file's header. `header_bytes` is its exact length, `data_offset` that rounded up to the file's alignment.
+
+    `spans` says where each key's entry begins and ends in the file, for who writes a header anew.
+    """
 
     path: Path
     size_bytes: int
@@ -75,6 +78,7 @@ class Header:
     data_offset: int
     metadata: Mapping[str, Any]
     tensors: tuple[TensorEntry, ...]
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def read_header(path: Path) -> Header:
@@ -93,18 +97,18 @@ def read_header(path: Path) -> Header:
 
 def _parse(reader: HeaderReader) -> Header:
     tensor_count = _start(reader)
-    metadata = _metadata(reader, reader.unpack(_U64)[0])
+    metadata, spans = _metadata(reader, reader.unpack(_U64)[0])
     raw = _tensors(reader, tensor_count)
     alignment = _alignment(reader, metadata)
     data_offset = -(-reader.position // alignment) * alignment
     tensors = tuple(_place(reader, entry, data_offset, alignment) for entry in raw)
     _check_ends(reader, tensors)
-    return Header(reader.path, reader.size_bytes, reader.position, data_offset, metadata, tensors)
+    return Header(reader.path, reader.size_bytes, reader.position, data_offset, metadata, tensors, spans)
 
 
 def _start(reader: HeaderReader) -> int:
     if reader.size_bytes < _START.size:
-        raise ModelFileError(f"{reader.path}: truncated: {reader.size_bytes} B on disk; fetch it again")
+        raise TruncatedFileError(f"{reader.path}: truncated: {reader.size_bytes} B on disk; fetch it again")
     magic, version = reader.unpack(_START)
     if magic != b"GGUF":
         raise ModelFileError(f"{reader.path}: not a GGUF file: it begins with {magic!r}; is it the right file?")
@@ -116,15 +120,19 @@ def _start(reader: HeaderReader) -> int:
     return int(count)
 
 
-def _metadata(reader: HeaderReader, count: int) -> dict[str, Any]:
+def _metadata(reader: HeaderReader, count: int) -> tuple[dict[str, Any], dict[str, tuple[int, int]]]:
+    """Return the values that are kept, and where each entry lies, those of values that were stepped over too."""
     reader.require(count * _SHORTEST_KEY)
     metadata: dict[str, Any] = {}
+    spans: dict[str, tuple[int, int]] = {}
     for _ in range(count):
+        start = reader.position
         key = _name(reader, "key")
-        if key in metadata:
+        if key in spans:
             raise reader.corrupt(f"key {key!r} appears twice")
         metadata[key] = _value(reader, reader.unpack(_U32)[0], key)
-    return {key: value for key, value in metadata.items() if value is not None}
+        spans[key] = (start, reader.position)
+    return {key: value for key, value in metadata.items() if value is not None}, spans
 
 
 def _value(reader: HeaderReader, kind: int, key: str) -> Any:
@@ -200,7 +208,7 @@ def _check_ends(reader: HeaderReader, tensors: tuple[TensorEntry, ...]) -> None:
             raise reader.corrupt(f"tensors {before.name!r} and {after.name!r} share bytes")
     end = ordered[-1].end if ordered else 0
     if end > reader.size_bytes:
-        raise ModelFileError(truncated_line(reader.path, reader.size_bytes, end))
+        raise TruncatedFileError(truncated_line(reader.path, reader.size_bytes, end), expected_bytes=end)
 
 
 def truncated_line(path: Path, on_disk: int, expected: int) -> str:

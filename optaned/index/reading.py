@@ -20,6 +20,17 @@ HEADER_LIMIT_BYTES = 128 << 20
 _LENGTH = struct.Struct("<Q")
 
 
+class TruncatedFileError(ModelFileError):
+    """A file that ends before what its header promises: broken off, or still being fetched.
+
+    `expected_bytes` is how long it has to be, where so much of the header is there.
+    """
+
+    def __init__(self, *lines: str, expected_bytes: int | None = None) -> None:
+        super().__init__(*lines)
+        self.expected_bytes = expected_bytes
+
+
 class HeaderReader:
     """Reads forward through `file`, whose `size_bytes` are known. `path` is for messages only.
 
@@ -41,7 +52,7 @@ class HeaderReader:
     def require(self, size_bytes: int) -> None:
         """Raise unless `size_bytes` more bytes can belong to a header."""
         if self.position + size_bytes > self.size_bytes:
-            raise ModelFileError(
+            raise TruncatedFileError(
                 f"{self.path}: truncated: {format_bytes(self.size_bytes)} on disk, but its header asks for "
                 f"{_size(self.position + size_bytes)}; fetch it again"
             )
