@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from optaned.engine.frames import FrameError, FrameSocket
 from optaned.engine.messages import Cancel, Close, ToWorker
@@ -18,10 +18,15 @@ log = logging.getLogger("optaned.engine")
 
 
 class Inbox:
-    """Messages in the order in which they came. `closed` is set as soon as the parent says or does so."""
+    """Messages in the order in which they came. `closed` is set as soon as the parent says or does so.
+
+    `aside(message)` is asked first, in the reading thread: what it takes (True) is not the main thread's business and
+    need not wait for the end of a step.
+    """
 
     def __init__(self, frames: FrameSocket) -> None:
         self._frames = frames
+        self.aside: Callable[[ToWorker], bool] = lambda _message: False
         self._messages: queue.SimpleQueue[ToWorker | None] = queue.SimpleQueue()
         self._cancelled: set[str] = set()
         self._thread = threading.Thread(target=self._read, name="inbox", daemon=True)
@@ -55,7 +60,8 @@ class Inbox:
                     self._cancelled.add(message.id)
                 elif isinstance(message, Close):
                     break
-                self._messages.put(message)
+                if not self.aside(message):
+                    self._messages.put(message)
         except (OSError, FrameError) as error:
             log.warning("the parent cannot be heard any more: %s", error)
         self.closed = True

@@ -5,19 +5,20 @@ Everything here raises OptanedError, one line a fault; trying the same again wou
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import msgspec
-from pydantic import ValidationError
 
 from optaned.domain.generation import VocabularyInfo
+from optaned.domain.model import ModelIndex
+from optaned.engine.declared import env_of, validated
+from optaned.engine.joining import Joining
 from optaned.engine.messages import Open
-from optaned.errors import ConfigError
-from optaned.hooks.drivers import Backend, ChatFormat, ChatSetting, Driver, Env, LoadRequest, Model, Vocabulary
+from optaned.errors import ModelFileError
+from optaned.hooks.drivers import Backend, ChatFormat, ChatSetting, LoadRequest, Model, Vocabulary
 from optaned.hooks.host import PluginHost
+from optaned.index import read_index
 
 # The chat format that reads the model's own template.
 AUTO_CHAT_FORMAT = "jinja"
@@ -40,8 +41,20 @@ class Opening:
     def backend(self) -> Backend:
         """Return the backend, opened with its validated options."""
         driver = self._host.driver("backends", self._wanted.backend)
-        backend: Backend = driver.open(driver.name, _validated(driver, self._wanted.options), _env(driver))
+        options = validated(driver, self._wanted.options, f"engine.{driver.name}")
+        backend: Backend = driver.open(driver.name, options, env_of(driver))
         return backend
+
+    @cached_property
+    def index(self) -> ModelIndex | None:
+        """Return the model's index where a plan was made from one. Raises ModelFileError when the files changed since."""
+        placement = self._wanted.placement
+        if placement is None:
+            return None
+        index = read_index(self.files)
+        if index.digest != placement.digest:
+            raise ModelFileError(f"{self.files[0]}: the model's files changed since it was planned; restart the server")
+        return index
 
     def vocabulary(self, backend: Backend) -> Vocabulary:
         return backend.vocabulary(self.files)
@@ -56,26 +69,20 @@ class Opening:
             threads=wanted.threads,
             batch=wanted.batch,
             kv_cache=wanted.kv_cache,
+            # With it the backend watches the router, which costs a little: only where experts may move.
+            index=self.index if wanted.placement is not None and wanted.placement.tiers else None,
         )
         return backend.load(request, progress)
+
+    def joining(self, stack: ExitStack) -> Joining | None:
+        """Return what joins the loaded model to its tiers; None without a plan."""
+        if self._wanted.placement is None or self.index is None:
+            return None
+        return Joining(self._wanted.placement, self._host, self.index, stack)
 
     def chat_format(self, vocabulary: VocabularyInfo) -> tuple[str, ChatFormat]:
         """Return the chat format and its driver's name ("auto" is resolved here)."""
         wanted = self._wanted.chat_format
         driver = self._host.driver("chat_formats", AUTO_CHAT_FORMAT if wanted == "auto" else wanted)
-        chat: ChatFormat = driver.open(driver.name, ChatSetting(vocabulary), _env(driver))
+        chat: ChatFormat = driver.open(driver.name, ChatSetting(vocabulary), env_of(driver))
         return driver.name, chat
-
-
-def _env(driver: Driver) -> Env:
-    return Env(log=logging.getLogger(f"optaned.{driver.name}"))
-
-
-def _validated(driver: Driver, options: dict[str, Any]) -> Any:
-    # Options crossed the socket as plain data, so that a list may stand for a tuple, as in JSON.
-    try:
-        return driver.options.model_validate_json(msgspec.json.encode(options))
-    except ValidationError as error:
-        table = f"engine.{driver.name}"
-        lines = [f"{table}.{'.'.join(map(str, fault['loc']))}: {fault['msg'].lower()}" for fault in error.errors()]
-        raise ConfigError(*lines) from error

@@ -44,7 +44,9 @@ class Residents:
         rows, experts = len(index.expert_layers), index.expert_count
         self.sizes: NDArray[np.int64] = np.repeat(np.asarray(index.expert_sizes, np.int64), experts)
         self.tier_of_expert: NDArray[np.int16] = np.full(rows * experts, HOME, np.int16)
+        # By hand: what must stay, and what must stay out.
         self.pinned: NDArray[np.bool_] = np.zeros(rows * experts, np.bool_)
+        self.barred: NDArray[np.bool_] = np.zeros(rows * experts, np.bool_)
         self._tier_of_tensor: dict[int, int] = {}
         self._totals = [_Totals() for _ in tiers]
         self._homes = _homes(index, home_tiers)
@@ -54,7 +56,7 @@ class Residents:
     @property
     def resident(self) -> NDArray[np.bool_]:
         """Say of each expert whether it is in a faster tier than home."""
-        return self.tier_of_expert != HOME
+        return np.not_equal(self.tier_of_expert, HOME)
 
     @property
     def has_experts(self) -> bool:

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from optaned.domain.generation import FinishReason, SlotState, SlotView, Timings, Usage
 from optaned.engine.answer import Answer
@@ -65,10 +66,29 @@ class _EmbedJob:
         return SlotView(self.slot.number, SlotState.PREFILL, self.id, prompt_tokens=tokens)
 
 
+class StepWatch(Protocol):
+    """Whoever must know when answers wait for a decode call: what moves pages then goes slow."""
+
+    def begin_step(self, rows: int) -> None: ...
+
+    def end_step(self) -> None: ...
+
+
+class Unwatched:
+    """Nothing moves."""
+
+    def begin_step(self, rows: int) -> None:
+        """Nobody has to know."""
+
+    def end_step(self) -> None:
+        """Nobody has to know."""
+
+
 class Scheduler:
     """The slots of one model. `step` makes one call to the model and returns what is to be told.
 
-    `is_cancelled(id)` is polled inside a prefill, from wherever the library likes; `cancel` is called between steps.
+    `is_cancelled(id)` is polled inside a prefill, from wherever the library likes; `cancel` is called between steps;
+    `watch` hears when each decode call begins and ends.
     """
 
     def __init__(
@@ -77,8 +97,10 @@ class Scheduler:
         *,
         is_cancelled: Callable[[str], bool] = lambda _id: False,
         clock: Callable[[], float] = time.monotonic,
+        watch: StepWatch | None = None,
     ) -> None:
         self._model = model
+        self._watch = Unwatched() if watch is None else watch
         self._info = model.info
         self._is_cancelled = is_cancelled
         self._clock = clock
@@ -200,11 +222,14 @@ class Scheduler:
         rows = [
             Row(a.pending, len(a.slot.tokens), a.slot.number, logits=True) for a in answers if a.pending is not None
         ]
+        self._watch.begin_step(len(rows))
         try:
             self._model.decode(rows)
         except DecodeFailed as error:
             self._decode_each(answers, rows, error)
             return
+        finally:
+            self._watch.end_step()
         for answer, row in zip(answers, rows, strict=True):
             answer.slot.tokens.append(row.token)
         self._advance(answers)

@@ -15,19 +15,37 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from optaned.engine.desk import Desk
 from optaned.engine.frames import FrameSocket
 from optaned.engine.inbox import Inbox
-from optaned.engine.messages import Cancel, EmbedTokens, Generate, Loading, Open, Opened, Refused, Role
+from optaned.engine.joining import Joined
+from optaned.engine.messages import (
+    Cancel,
+    EmbedTokens,
+    Failed,
+    Generate,
+    Loading,
+    Move,
+    Open,
+    Opened,
+    Refused,
+    Role,
+    ToWorker,
+    Trace,
+)
 from optaned.engine.opening import Opening
 from optaned.engine.outbox import Outbox
 from optaned.engine.scheduler import Scheduler
 from optaned.engine.silence import SilenceStopper
+from optaned.engine.steward import Steward
+from optaned.engine.tracing import Tracing
 from optaned.errors import OptanedError
-from optaned.hooks.drivers import Model
+from optaned.hooks.drivers import Backend, Model
 from optaned.system.parent import OrphanError, die_with_parent
 
 log = logging.getLogger("optaned.engine")
@@ -36,6 +54,8 @@ log = logging.getLogger("optaned.engine")
 _OOM_SCORE_ADJ = {Role.ENGINE: 500, Role.TOKENIZER: 100}
 
 _PROGRESS_EVERY_S = 0.1
+# What loading takes of the progress where bytes are promoted after it: either may be the longer part.
+_LOAD_SHARE = 0.5
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,11 +123,49 @@ def _serve(wanted: Open, frames: FrameSocket, inbox: Inbox) -> int:
             frames.send([Opened(vocabulary.info, None, chat_name)])
             _answer_questions(Desk(vocabulary, chat_format), frames, inbox)
         else:
-            model = opening.model(backend, _Progress(frames, inbox))
-            stack.callback(model.close)
-            frames.send([Opened(model.vocabulary.info, model.info, wanted.chat_format)])
-            _generate(model, frames, inbox)
+            joined = _open_model(wanted, opening, backend, frames, inbox, stack)
+            frames.send([Opened(joined.model.vocabulary.info, joined.model.info, wanted.chat_format)])
+            _generate(joined, frames, inbox)
     return 0
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A model that answers, and who looks after its bytes."""
+
+    model: Model
+    joined: Joined | None
+    watched: bool = True
+
+
+def _open_model(
+    wanted: Open, opening: Opening, backend: Backend, frames: FrameSocket, inbox: Inbox, stack: ExitStack
+) -> _Running:
+    """Load the model and bring the planned bytes; both are closed by `stack`, the model last."""
+    promotions = wanted.placement.promotions if wanted.placement is not None else ()
+    progress = _Progress(frames, inbox)
+    model = opening.model(backend, progress.part(0.0, _LOAD_SHARE if promotions else 1.0))
+    stack.callback(model.close)
+    joining = opening.joining(stack)
+    if joining is None:
+        return _Running(model, None)
+    word_path = None if wanted.word_path is None else Path(wanted.word_path)
+    joined = joining.join(model, frames.send, word_path=word_path, now_s=time.monotonic())
+    stack.callback(joined.steward.close)
+    joined.steward.settle(promotions, progress.part(_LOAD_SHARE, 1.0))
+    joined.steward.start()
+    inbox.aside = _to(joined.steward)
+    return _Running(model, joined, watched=joined.pace is not None)
+
+
+def _to(steward: Steward) -> Callable[[ToWorker], bool]:
+    def take(message: ToWorker) -> bool:
+        if isinstance(message, Move):
+            steward.ask(message)
+            return True
+        return False
+
+    return take
 
 
 class _Progress:
@@ -118,12 +176,17 @@ class _Progress:
         self._inbox = inbox
         self._told_s = 0.0
 
-    def __call__(self, fraction: float) -> bool:
-        now_s = time.monotonic()
-        if now_s - self._told_s >= _PROGRESS_EVERY_S:
-            self._told_s = now_s
-            self._frames.send([Loading(fraction)])
-        return not self._inbox.closed
+    def part(self, begin: float, end: float) -> Callable[..., bool]:
+        """Return the progress of a part that takes loading from `begin` to `end`; it is called with its own 0 to 1."""
+
+        def tell(fraction: float, detail: str = "") -> bool:
+            now_s = time.monotonic()
+            if now_s - self._told_s >= _PROGRESS_EVERY_S:
+                self._told_s = now_s
+                self._frames.send([Loading(begin + (end - begin) * fraction, detail)])
+            return not self._inbox.closed
+
+        return tell
 
 
 def _answer_questions(desk: Desk, frames: FrameSocket, inbox: Inbox) -> None:
@@ -134,9 +197,11 @@ def _answer_questions(desk: Desk, frames: FrameSocket, inbox: Inbox) -> None:
                 frames.send([answer])
 
 
-def _generate(model: Model, frames: FrameSocket, inbox: Inbox) -> None:
+def _generate(running: _Running, frames: FrameSocket, inbox: Inbox) -> None:
     """Step until the parent closes. Frames of a step are sent with one call, before the next step (about 10 µs)."""
-    scheduler, outbox = Scheduler(model, is_cancelled=inbox.is_cancelled), Outbox()
+    watch = None if running.joined is None else running.joined.pace
+    scheduler, outbox = Scheduler(running.model, is_cancelled=inbox.is_cancelled, watch=watch), Outbox()
+    tracing = Tracing(running.model, watched=running.watched)
     # What was loaded stays; the collector need not look through it between tokens.
     gc.collect()
     gc.freeze()
@@ -146,9 +211,15 @@ def _generate(model: Model, frames: FrameSocket, inbox: Inbox) -> None:
                 scheduler.submit(message)
             elif isinstance(message, Cancel):
                 scheduler.cancel(message.id)
+            elif isinstance(message, Trace):
+                frames.send([tracing.switch(message)])
+            elif isinstance(message, Move):
+                frames.send([Failed(message.id, "move_refused", "this model was loaded without a placement plan")])
         told = outbox.pass_on(scheduler.step(), now_s=time.monotonic(), more=scheduler.only_decodes)
         if told:
             frames.send(told)
+        if tracing.on:
+            frames.send(tracing.take())
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ from optaned.config.resolve import ResolvedConfig
 from optaned.domain.generation import VocabularyInfo
 from optaned.engine.messages import Open, Role
 from optaned.errors import OptanedError
-from optaned.hooks.drivers import ChatFormat, ChatParser, ChatSetting, Env, LoadRequest
+from optaned.hooks.drivers import ChatFormat, ChatParser, ChatSetting, Env
 from optaned.hooks.host import PluginHost
-from optaned.pipeline.run import prepare
-from optaned.server.ports import EnginePort
+from optaned.pipeline.run import Prepared, prepare
+from optaned.server.carried_out import placement_of
+from optaned.server.ports import EnginePort, Placed
 from optaned.server.settings import ServerSettings
 from optaned.server.supervisor import ModelSpec
 
@@ -37,11 +38,14 @@ def model_specs(
             for line in error.lines:
                 log.warning("the model %s cannot be loaded: %s", name, line)
             continue
-        specs[name] = _spec(resolved, name, prepared.request, word_path)
+        specs[name] = _spec(resolved, name, prepared, word_path)
     return specs
 
 
-def _spec(resolved: ResolvedConfig, name: str, request: LoadRequest, word_path: Path | None) -> ModelSpec:
+def _spec(resolved: ResolvedConfig, name: str, prepared: Prepared, word_path: Path | None) -> ModelSpec:
+    request = prepared.request
+    placement = placement_of(resolved, prepared)
+
     def frame(role: Role) -> Open:
         plugins = resolved.config.plugins
         return Open(
@@ -58,9 +62,16 @@ def _spec(resolved: ResolvedConfig, name: str, request: LoadRequest, word_path: 
             plugin_folder=None if plugins.path is None else str(plugins.path),
             disabled_plugins=plugins.disable,
             word_path=None if word_path is None else str(word_path),
+            placement=placement if role is Role.ENGINE else None,
         )
 
-    return ModelSpec(name, frame(Role.ENGINE), frame(Role.TOKENIZER))
+    return ModelSpec(name, frame(Role.ENGINE), frame(Role.TOKENIZER), _placed(resolved, prepared))
+
+
+def _placed(resolved: ResolvedConfig, prepared: Prepared) -> Placed | None:
+    if prepared.index is None or prepared.plan is None:
+        return None
+    return Placed(resolved.policy.driver.name, prepared.tiers, prepared.index, prepared.plan)
 
 
 def server_settings(resolved: ResolvedConfig) -> ServerSettings:

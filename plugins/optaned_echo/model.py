@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from optaned.api import DecodeAborted, DecodeFailed, LoadRequest, ModelInfo, RouterChoice, Row, Sampling
+from optaned.api import DecodeAborted, DecodeFailed, LoadRequest, ModelInfo, RouterChoice, RouterCounts, Row, Sampling
 from optaned_echo.answers import answer_text, script_of
 from optaned_echo.directives import Event
 from optaned_echo.events import happen
+from optaned_echo.files import MappedFiles
 from optaned_echo.options import EchoOptions
+from optaned_echo.router import EchoRouter
 from optaned_echo.sampler import EchoSampler
 from optaned_echo.vocabulary import EchoVocabulary
 
@@ -23,7 +26,7 @@ _POLL_S = 0.002
 
 
 class EchoModel:
-    """Slots of cells, one a token. Implements Model, Embeds and Tapped."""
+    """Slots of cells, one a token. Implements Model, Embeds, Tapped and, with files that are there, Mapped."""
 
     def __init__(
         self, request: LoadRequest, options: EchoOptions, *, clock: Callable[[], float] = time.monotonic
@@ -33,7 +36,8 @@ class EchoModel:
         self._vocabulary = EchoVocabulary(options.trained_context)
         self._cells: list[list[int]] = [[] for _ in range(request.slots)]
         self._outputs: list[tuple[int, int]] = []
-        self._choices: list[RouterChoice] = []
+        self._router = EchoRouter(options)
+        self._weights = MappedFiles(request.files)
         self._prefill_events: dict[int, list[Event]] = {}
         self._failing: set[int] = set()
         self._info = ModelInfo(
@@ -68,8 +72,8 @@ class EchoModel:
         for row, state in zip(rows, states, strict=True):
             self._cells[row.slot].append(state)
         self._outputs = [(row.slot, state) for row, state in zip(rows, states, strict=True) if row.logits]
-        if self._options.layers:
-            self._choices += [choice for row in rows for choice in self._route(row)]
+        self._router.route([row.token for row in rows], prefill=should_abort is not None)
+        self._weights.read()
 
     def sampler(self, sampling: Sampling, history: Sequence[int]) -> EchoSampler:
         if sampling.grammar is not None:
@@ -114,11 +118,20 @@ class EchoModel:
         return [value / norm for value in values]
 
     def take_choices(self) -> tuple[RouterChoice, ...]:
-        taken, self._choices = tuple(self._choices), []
-        return taken
+        return self._router.take_choices()
+
+    def take_counts(self) -> RouterCounts:
+        return self._router.take_counts()
+
+    def trace(self, *, on: bool) -> None:
+        self._router.trace(on=on)
+
+    @property
+    def mapped_files(self) -> tuple[Path, ...]:
+        return self._weights.files
 
     def close(self) -> None:
-        """Nothing to free."""
+        self._weights.close()
 
     def _evaluate(self, rows: Sequence[Row]) -> list[int]:
         """Return the state after each row. Raises DecodeFailed."""
@@ -156,15 +169,6 @@ class EchoModel:
             if left_s <= 0:
                 return
             time.sleep(min(left_s, _POLL_S))
-
-    def _route(self, row: Row) -> list[RouterChoice]:
-        options = self._options
-        used = min(options.experts_used, options.experts)
-        first = [(row.token * 31 + layer * 7) % options.experts for layer in range(options.layers)]
-        return [
-            RouterChoice(layer, tuple((begin + step) % options.experts for step in range(used)))
-            for layer, begin in enumerate(first)
-        ]
 
 
 def next_state(state: int, token: int) -> int:
