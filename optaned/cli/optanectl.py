@@ -25,6 +25,8 @@ VERBS = {
     "load": (f"{_CTL}.load:load", "Load a declared model."),
     "unload": (f"{_CTL}.load:unload", "Unload the model; the daemon stays up."),
     "slots": (f"{_CTL}.slots:command", "Show what each slot does."),
+    "tiers": (f"{_CTL}.tiers:group", "Show what lies on which tier; move experts by hand."),
+    "trace": (f"{_CTL}.trace:group", "Record which experts the router chooses."),
     "tokenize": (f"{_CTL}.tokenize:command", "Show the tokens of a text."),
 }
 

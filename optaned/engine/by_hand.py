@@ -75,6 +75,8 @@ class ByHand:
         wanted = experts[~self._book.resident[experts]]
         into, out = self._make_room(wanted, experts, warmth)
         self._mark(experts, pinned=move.do == "pin", barred=False)
+        if not wanted.size:
+            return Order(f"{_count(experts)} resident already{', pinned now' if move.do == 'pin' else ''}")
         verb = "promoting and pinning" if move.do == "pin" else "promoting"
         room = f", demoting {self._shown(np.array(out))} for it" if out else ""
         return Order(f"{verb} {self._shown(wanted)}{room}", tuple(out), tuple(into))

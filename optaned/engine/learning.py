@@ -22,6 +22,9 @@ from optaned.residency.heat_file import HeatFlusher
 
 log = logging.getLogger("optaned.engine")
 
+# After so long without a token an answer is over: a good time for the disk, and nothing is lost if the next thing is a stop.
+REST_S = 2.0
+
 Used = Callable[[NDArray[np.int64]], None]
 
 
@@ -44,6 +47,7 @@ class Learning:
         self._policy = policy
         self._flusher = flusher
         self._skew: Skew | None = None
+        self._learned_s: float | None = None
         self.heat = Heat.cold(self._rows * self._experts) if heat is None else heat
         if heat is not None and heat.tokens:
             self._measure()
@@ -73,8 +77,8 @@ class Learning:
             return "experts stay where they are: the backend cannot watch the router"
         return "nothing is known of the router yet" if self._skew is None else self._skew.sentence
 
-    def learn(self, used: Used) -> bool:
-        """Take in what the router chose since the last time; `used` gets it as counts by flat number.
+    def learn(self, used: Used, now_s: float) -> bool:
+        """Take in what the router chose since the last time; `used` gets what decoding chose as counts by flat number.
 
         Return whether there was anything.
         """
@@ -85,6 +89,7 @@ class Learning:
         used(decode)
         self.heat = self.heat.observe(decode, counts.tokens, prefill, counts.prefill_tokens)
         self._measure()
+        self._learned_s = now_s
         return True
 
     def scores(self, resident: NDArray[np.bool_]) -> Any:
@@ -94,8 +99,14 @@ class Learning:
         return self._policy.score(stats_of(self.heat, resident))
 
     def save_if_due(self, now_s: float) -> None:
-        if self._flusher is not None and self._flusher.due(now_s):
+        """Save at most once an interval while there is something new, and once more when the router has come to rest."""
+        if self._flusher is None or self._learned_s is None:
+            return
+        rests = now_s - self._learned_s >= REST_S
+        if rests or self._flusher.due(now_s):
             self.save(now_s)
+        if rests:
+            self._learned_s = None
 
     def save(self, now_s: float) -> None:
         """Save what is known, if anything is; a disk that refuses is logged and asked again later."""

@@ -169,7 +169,7 @@ class Steward:
     def look(self) -> None:
         """Look once: learn, move what has become worth it, save, tell."""
         now_s = self._clock()
-        if self._learning.learn(self._residents.used):
+        if self._learning.learn(self._residents.used, now_s):
             self._exchange()
         self._learning.save_if_due(now_s)
         self._tell(now_s)

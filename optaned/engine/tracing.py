@@ -46,14 +46,11 @@ class Tracing:
 def by_token(choices: Sequence[RouterChoice]) -> list[list[Chosen]]:
     """Return each token's choices, its layers in order, whichever way the backend lists them.
 
-    A library evaluates layer by layer: of the choices of one layer, the n-th is the n-th token's.
+    A library evaluates layer by layer: of the choices of one layer, the n-th is the n-th token's. Of a prompt it computes
+    the last layer only for the tokens that are read out, the last ones; the others are left out.
     """
-    seen: dict[int, int] = {}
-    tokens: list[list[Chosen]] = []
+    layers: dict[int, list[tuple[int, ...]]] = {}
     for choice in choices:
-        number = seen.get(choice.layer, 0)
-        seen[choice.layer] = number + 1
-        if number == len(tokens):
-            tokens.append([])
-        tokens[number].append((choice.layer, choice.experts))
-    return [sorted(token) for token in tokens]
+        layers.setdefault(choice.layer, []).append(choice.experts)
+    count = min(map(len, layers.values()), default=0)
+    return [[(layer, layers[layer][at]) for layer in sorted(layers)] for at in range(-count, 0)]

@@ -78,6 +78,19 @@ class Daemon:
                     yield _event(data)
         raise ApiError("the answer ended too early: the daemon closed the stream without a last event")
 
+    def lines(self, path: str, body: Mapping[str, Any]) -> Generator[bytes, None, None]:
+        """Yield the lines of a POST whose reply is JSON, an object a line, as they come. Closing the iterator ends it."""
+        pending = b""
+        with Exchange(self.address, "POST", path, _encode(body)) as exchange:
+            for _ in exchange.head(tick_s=TICK_S):
+                pass
+            if exchange.status != 200:
+                raw = b"".join(exchange.chunks(tick_s=TICK_S))
+                _accept(Reply(exchange.status, _decode(raw), 0))
+            for chunk in exchange.chunks(tick_s=TICK_S):
+                *whole, pending = (pending + chunk).split(b"\n")
+                yield from (line for line in whole if line)
+
     def _fetch(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes, int]:
         deadline = time.monotonic() + ANSWER_WITHIN_S
         raw = bytearray()
