@@ -11,21 +11,22 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 _SOURCES = {
-    "optaned_llamacpp._tap": "plugins/optaned_llamacpp/_tap.c",
-    "optaned.residency._block": "optaned/residency/_block.c",
-    "optaned.residency._nopopulate": "optaned/residency/_nopopulate.c",
+    "optaned_llamacpp._tap": ["plugins/optaned_llamacpp/_tap.c"],
+    "optaned.residency._block": ["optaned/residency/_block.c", "optaned/residency/_fill.c"],
+    "optaned.residency._nopopulate": ["optaned/residency/_nopopulate.c"],
 }
 
 setup(
     ext_modules=[
         Extension(
             name,
-            [source],
+            sources,
             extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra", "-pthread"],
+            depends=["optaned/residency/_fill.h"],
             define_macros=[("_GNU_SOURCE", "1")],
             optional=True,
         )
-        for name, source in _SOURCES.items()
-        if Path(source).exists()
+        for name, sources in _SOURCES.items()
+        if Path(sources[0]).exists()
     ]
 )
