@@ -42,7 +42,7 @@ class _Size(click.ParamType[int]):
 @click.option("--to", "targets", multiple=True, required=True, metavar="TIER|DIR", help="Where to; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Only say which shard goes where.")
 @click.option("--move", is_flag=True, help="Free each source once its copy has been verified.")
-@click.option("--verify", is_flag=True, help="Read every copy back, and record its digest in B2SUMS beside it.")
+@click.option("--verify", is_flag=True, help="Read every copy back from the medium and compare digests.")
 @click.option("--resplit", is_flag=True, help="Cut the model anew where a shard fits no mount, or shards are too few.")
 @click.option("--size", type=_Size(), help="The whole model's size, for placing shards that are not there yet.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
@@ -75,7 +75,7 @@ def stage(
         return
     word = obeyed_word_path()
     click.echo(_guard_line(word), err=True)
-    with reporter(plan, is_terminal=sys.stderr.isatty()) as report:
+    with reporter(is_terminal=sys.stderr.isatty()) as report:
         Staging(word, report, verify=verify, move=move).run(plan)
     if plan.waiting:
         raise BusyError(*(f"{job.name}: waits: {job.note}; stage it again when it is there" for job in plan.waiting))

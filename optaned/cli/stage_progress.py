@@ -20,7 +20,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from optaned.pipeline.staging.plan import Job, StagePlan
+from optaned.pipeline.staging.plan import Job
 from optaned.pipeline.staging.run import Reporter
 from optaned.pipeline.staging.targets import Target
 from optaned.units import format_bytes
@@ -30,12 +30,12 @@ LINE_EVERY_S = 10.0
 
 
 @contextmanager
-def reporter(plan: StagePlan, *, is_terminal: bool) -> Iterator[Reporter]:
-    """Yield who shows the progress of a plan, on stderr."""
+def reporter(*, is_terminal: bool) -> Iterator[Reporter]:
+    """Yield who shows the progress, on stderr."""
     if not is_terminal:
         yield Lines()
         return
-    bars = Bars(plan)
+    bars = Bars()
     with bars.progress:
         yield bars
 
@@ -78,9 +78,9 @@ class Lines:
 
 
 class Bars:
-    """A bar for each file at hand, and one for all of them."""
+    """A bar for each file at hand."""
 
-    def __init__(self, plan: StagePlan) -> None:
+    def __init__(self) -> None:
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -92,7 +92,6 @@ class Bars:
         )
         self._tasks: dict[str, TaskID] = {}
         self._names: dict[str, str] = {}
-        self._plan = plan
 
     def begun(self, job: Job, doing: str, size_bytes: int) -> None:
         self._tasks[job.name] = self.progress.add_task(f"{job.name} → {job.target.name}", total=size_bytes, note=doing)

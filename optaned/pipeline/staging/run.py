@@ -1,7 +1,7 @@
 """Carries a staging plan out: one worker a target, so that each socket's memory is written by its own cores.
 
 Knows the order of copying, verifying, recording and freeing. A source is freed only after its copy has been read back from
-the medium and its digest has been recorded. One file's failure does not keep the others from being staged.
+the medium and its digest has been recorded beside it. One file's failure does not keep the others from being staged.
 """
 
 from __future__ import annotations
@@ -113,8 +113,7 @@ class Staging:
         verify = self.verify or self.move
         self.reporter.begun(job, str(job.doing), job.size_bytes * (2 if verify else 1))
         copied = copier.copy(job.recipe, job.target.folder, verify=verify)
-        if verify:
-            record(job.target.folder, {job.name: copied.digest})
+        record(job.target.folder, {job.name: copied.digest})
         words = ["copied", *(["verified"] if verify else []), *(["source freed"] if freeing else [])]
         if freeing:
             _free(job.recipe.sources, keep=copied.path)
@@ -150,12 +149,12 @@ class Staging:
     def _check_resplit(self, plan: StagePlan) -> None:
         """Compare all tensors, as none of the new files has a source that it equals, and only then free."""
         gate = DutyGate(self.word_path, check=self._check_stopped)
-        last = plan.jobs[-1]
         size_bytes = sum(tensor.size_bytes for header in plan.resplit for tensor in header.tensors)
-        self.reporter.begun(last, "compare tensors", 2 * size_bytes)
+        every = Job("all shards", size_bytes, plan.jobs[-1].target, Doing.THERE)
+        self.reporter.begun(every, "compare tensors", 2 * size_bytes)
 
         def passed(size_bytes: int) -> None:
-            self.reporter.advanced(last, size_bytes)
+            self.reporter.advanced(every, size_bytes)
             gate.pass_through()
 
         try:
@@ -164,7 +163,7 @@ class Staging:
             gate.close()
         if self.move:
             _free([header.path for header in plan.resplit])
-        self.reporter.ended(last, "every tensor verified" + (", sources freed" if self.move else ""))
+        self.reporter.ended(every, "every tensor verified" + (", sources freed" if self.move else ""))
 
 
 def _source_of(job: Job) -> Path:
