@@ -72,9 +72,9 @@ class Placement(OpenTable):
     """What decides; home leaves every byte where its file lies."""
     promote_to: tuple[Name, ...] = Field(default=(), examples=[["dram0"]])
     """Tiers that take promoted bytes and the KV cache, the best first."""
-    move_gbps: Annotated[float, not_yet(), Field(gt=0)] = 2.0
+    move_gbps: Annotated[float, Field(gt=0)] = 2.0
     """Ceiling for moves between tiers in GB/s; they also back off while a model generates."""
-    profile: Annotated[str, not_yet()] = "default"
+    profile: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "default"
     """Under which name the heat of experts is remembered."""
 
 

@@ -10,11 +10,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from optaned.domain.model import ModelIndex
+from optaned.engine.block_house import BlockHouse
 from optaned.engine.carrier import Carrier
 from optaned.engine.declared import env_of, validated
 from optaned.engine.learning import Learning
 from optaned.engine.messages import Placement, TierSpec
+from optaned.engine.page_house import PageHouse
 from optaned.engine.residents import Residents
 from optaned.engine.steward import Send, Speed, Steward
 from optaned.errors import ConfigError
@@ -22,6 +26,7 @@ from optaned.hooks.drivers import Mapped, Model, Movable, Mover, Pages, Placemen
 from optaned.hooks.host import PluginHost
 from optaned.placement.heat import Heat
 from optaned.residency.account import Account
+from optaned.residency.block import Announces, BlockStore, refusal
 from optaned.residency.heat_file import HeatFlusher, read_heat
 from optaned.residency.opening import open_pages
 from optaned.residency.pace import Pace
@@ -36,10 +41,11 @@ BYTE = "byte"
 
 @dataclass(frozen=True)
 class Joined:
-    """A steward, and the pace that must hear of decode steps (None where nothing can move)."""
+    """A steward; the pace that must hear of decode steps, if one does; and whether the backend watches the router."""
 
     steward: Steward
     pace: Pace | None
+    watched: bool
 
 
 class Joining:
@@ -57,15 +63,35 @@ class Joining:
         book = Residents(self._index, placement.tiers, placement.home_tiers)
         learning = self._learning(model, now_s)
         if not placement.tiers:
-            return Joined(Steward(book, Carrier(book, ()), learning, send=send), None)
+            return Joined(Steward(PageHouse(book, Carrier(book, ())), learning, send=send), None, watched=False)
+        store = self._store(model)
+        if store is not None:
+            return Joined(Steward(store, learning, send=send), None, watched=True)
         pace = Pace(placement.move_gbps, self._duty(word_path))
         pages = self._pages(model, pace)
-        movers = [self._mover(spec, pages) for spec in placement.tiers]
-        speed = Speed(lambda: pace.rate_gbps, lambda: pace.moved_bytes)
-        anonymous = _Anonymous(Account(pages.mappings))
-        carrier = Carrier(book, movers)
-        steward = Steward(book, carrier, learning, send=send, speed=speed, halt=pace.close, anonymous_bytes=anonymous)
-        return Joined(steward, pace)
+        carrier = Carrier(book, [self._mover(spec, pages) for spec in placement.tiers])
+        speed = Speed(lambda: pace.rate_gbps, lambda: pace.moved_bytes, pace.close)
+        counted = _Anonymous(Account(pages.mappings))
+        house = PageHouse(book, carrier)
+        return Joined(Steward(house, learning, send=send, speed=speed, anonymous_bytes=counted), pace, watched=True)
+
+    def _store(self, model: Model) -> BlockHouse | None:
+        """Return the house of a model whose every shard lies on a block home; None where pages must do, and say why."""
+        placement = self._placement
+        if BYTE in placement.homes or not isinstance(model, Mapped):
+            return None
+        why = refusal() if isinstance(model, Announces) else "this backend does not announce its router's choices"
+        if why is not None:
+            log.warning("misses are read through the page cache: %s", why)
+            return None
+        budget = sum(spec.budget_bytes for spec in placement.tiers)
+        store = BlockStore.open(self._index, model.mapped_files, [True] * len(placement.homes), budget_bytes=budget)
+        self._stack.callback(store.close)
+        if isinstance(model, Announces):
+            store.attach(model)
+            self._stack.callback(model.on_choice, 0, 0)
+        first = msgspec.structs.replace(placement.tiers[0], budget_bytes=budget)
+        return BlockHouse(self._index, store, first, placement.home_tiers)
 
     def policy(self) -> PlacementPolicy:
         """Return the policy, opened with its validated options."""

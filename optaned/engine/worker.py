@@ -155,7 +155,7 @@ def _open_model(
     joined.steward.settle(promotions, progress.part(_LOAD_SHARE, 1.0))
     joined.steward.start()
     inbox.aside = _to(joined.steward)
-    return _Running(model, joined, watched=joined.pace is not None)
+    return _Running(model, joined, watched=joined.watched)
 
 
 def _to(steward: Steward) -> Callable[[ToWorker], bool]:

@@ -32,8 +32,6 @@ def test_it_is_valid_once_the_second_dram_and_mount_are_declared(
         "jobs.linger_s",
         "jobs.width",
         "notify.command",
-        "placement.move_gbps",
-        "placement.profile",
     }
 
 
