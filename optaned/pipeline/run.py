@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optaned.config.resolve import ResolvedConfig, ResolvedModel
@@ -18,6 +18,7 @@ from optaned.pipeline.index import index_model
 from optaned.pipeline.load import load_request
 from optaned.pipeline.plan import plan_placement
 from optaned.pipeline.probe import probe
+from optaned.pipeline.recorded import as_declared
 from optaned.placement.heat import Heat
 from optaned.residency.expert_stats import stats_of
 from optaned.system.paths import state_dir
@@ -39,30 +40,52 @@ class Prepared:
     heat_path: Path | None = None
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """Another machine: its recorded tiers, and files whose headers are read here instead of the declared ones."""
+
+    tiers: tuple[TierInfo, ...]
+    headers: tuple[Path, ...] = ()
+
+
 def _silent(stage: str) -> None:
     """Report a stage to nobody."""
 
 
 def prepare(
-    resolved: ResolvedConfig, env: Env, *, model: str | None = None, report: Callable[[str], None] = _silent
+    resolved: ResolvedConfig,
+    env: Env,
+    *,
+    model: str | None = None,
+    report: Callable[[str], None] = _silent,
+    elsewhere: Elsewhere | None = None,
 ) -> Prepared:
     """Run all stages up to the engine's for a declared model, or the default one; `report` hears each stage's name.
+
+    `elsewhere` plans for another machine: its tiers as they were recorded, and headers that lie here.
 
     Raises OptanedError: a line that names stage, plugin or file, cause and next step.
     """
     wanted = _declared(resolved, model or resolved.default_model)
     report("probe")
-    tiers = probe(resolved, env)
+    tiers = probe(resolved, env) if elsewhere is None else elsewhere.tiers
     if not wanted.files:
         return Prepared(wanted.name, tiers, None, None, load_request(wanted, resolved.config.engine, None))
     report("index")
-    index = index_model(wanted)
+    index = index_model(wanted) if elsewhere is None else _index_elsewhere(wanted, elsewhere)
     report("plan")
     path, heat = saved_heat(state_dir(), index, resolved.config.placement.profile)
     request = _plan_request(resolved, wanted, index, add_homes(tiers, index), heat)
     plan = plan_placement(resolved.policy, request, env)
     loading = load_request(wanted, resolved.config.engine, index)
     return Prepared(wanted.name, request.tiers, index, plan, loading, heat, path)
+
+
+def _index_elsewhere(model: ResolvedModel, elsewhere: Elsewhere) -> ModelIndex:
+    """Index headers that lie here, as if the shards lay where the configuration names them."""
+    if not elsewhere.headers:
+        return index_model(model)
+    return as_declared(index_model(replace(model, files=elsewhere.headers)), model.files)
 
 
 def _declared(resolved: ResolvedConfig, name: str) -> ResolvedModel:
