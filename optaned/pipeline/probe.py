@@ -7,12 +7,17 @@ from optaned.config.resolve import ResolvedConfig
 from optaned.domain.tiers import TierInfo
 from optaned.errors import PluginError
 from optaned.hooks.drivers import Env
+from optaned.pipeline.bandwidth import with_bandwidth
 from optaned.pipeline.stage import stage
+from optaned.system.paths import state_dir
 
 
 def probe(resolved: ResolvedConfig, env: Env) -> tuple[TierInfo, ...]:
-    """Return what each tier's driver found, in the configuration's order. Raises OptanedError where one fails."""
-    return tuple(_probe_one(tier, env) for tier in resolved.tiers.values())
+    """Return what each tier's driver found, in the configuration's order. Raises OptanedError where one fails.
+
+    Bandwidth that no tier declares is what was measured there before.
+    """
+    return with_bandwidth([_probe_one(tier, env) for tier in resolved.tiers.values()], state_dir())
 
 
 def _probe_one(tier: ResolvedDriver, env: Env) -> TierInfo:

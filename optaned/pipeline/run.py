@@ -19,7 +19,9 @@ from optaned.pipeline.load import load_request
 from optaned.pipeline.plan import plan_placement
 from optaned.pipeline.probe import probe
 from optaned.pipeline.recorded import as_declared
+from optaned.placement.forecast import Forecast, forecast
 from optaned.placement.heat import Heat
+from optaned.placement.skew import believable_frequency, measure_skew
 from optaned.residency.expert_stats import stats_of
 from optaned.system.paths import state_dir
 
@@ -38,6 +40,17 @@ class Prepared:
     request: LoadRequest
     heat: Heat | None = None
     heat_path: Path | None = None
+
+    def forecast(self) -> Forecast | None:
+        """Return what a token would read from each tier: by saved heat where there is some, else all experts alike."""
+        if self.index is None or self.plan is None:
+            return None
+        frequency = None
+        if self.heat is not None and self.heat.tokens:
+            layers = len(self.index.expert_layers)
+            skew = measure_skew(self.heat, layers=layers, used=self.index.expert_used_count)
+            frequency = believable_frequency(self.heat, skew, layers=layers)
+        return forecast(self.index, self.plan, self.tiers, frequency)
 
 
 @dataclass(frozen=True)
