@@ -77,8 +77,7 @@ def describe(index: ModelIndex, model: str) -> str:
 
 def reads_of(index: ModelIndex, plan: PlacementPlan, ready: Prepared) -> Forecast:
     """Return what a token reads from each tier; experts by saved heat, without any as if all were alike."""
-    heat = ready.heat
-    return forecast(index, plan, ready.tiers, None if heat is None or not heat.tokens else heat.frequency)
+    return forecast(index, plan, ready.tiers, ready.frequency)
 
 
 def speed_lines(index: ModelIndex, plan: PlacementPlan, ready: Prepared, told: Forecast) -> list[str]:

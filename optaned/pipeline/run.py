@@ -19,7 +19,7 @@ from optaned.pipeline.load import load_request
 from optaned.pipeline.plan import plan_placement
 from optaned.pipeline.probe import probe
 from optaned.pipeline.recorded import as_declared
-from optaned.placement.forecast import Forecast, forecast
+from optaned.placement.arrays import Floats
 from optaned.placement.heat import Heat
 from optaned.placement.skew import believable_frequency, measure_skew
 from optaned.residency.expert_stats import stats_of
@@ -41,16 +41,14 @@ class Prepared:
     heat: Heat | None = None
     heat_path: Path | None = None
 
-    def forecast(self) -> Forecast | None:
-        """Return what a token would read from each tier: by saved heat where there is some, else all experts alike."""
-        if self.index is None or self.plan is None:
+    @property
+    def frequency(self) -> Floats | None:
+        """Return uses a token by flat expert number, without what was luck; None while nothing is known."""
+        if self.index is None or self.heat is None or not self.heat.tokens:
             return None
-        frequency = None
-        if self.heat is not None and self.heat.tokens:
-            layers = len(self.index.expert_layers)
-            skew = measure_skew(self.heat, layers=layers, used=self.index.expert_used_count)
-            frequency = believable_frequency(self.heat, skew, layers=layers)
-        return forecast(self.index, self.plan, self.tiers, frequency)
+        layers = len(self.index.expert_layers)
+        skew = measure_skew(self.heat, layers=layers, used=self.index.expert_used_count)
+        return believable_frequency(self.heat, skew, layers=layers)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ the text is about just now) and noise. The parts' shares set skew and reuse. `k3
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +133,16 @@ def skewed_trace(*, tokens: int = 256, layers: int = 4, experts: int = 128, used
 def uniform_trace(*, tokens: int = 256, layers: int = 4, experts: int = 128, used: int = 8, seed: int = 0) -> Trace:
     """Return a trace of a router that prefers nothing: the null that every figure is compared with."""
     return make_trace(tokens=tokens, layers=layers, experts=experts, used=used, lasting=0.0, seed=seed)
+
+
+def read_trace(path: Path, *, expert_bytes: int = 1 << 20) -> Trace:
+    """Return a trace that `optanectl trace record` wrote. Raises ValueError for a file that holds none."""
+    with path.open(encoding="utf-8") as file:
+        said = [json.loads(line) for line in file]
+    if not said or "experts" not in said[0]:
+        raise ValueError(f"{path}: the first line does not say how many experts there are")
+    choices = ((int(layer), tuple(ids)) for line in said for layer, ids in line.get("choices", ()))
+    return trace_of(choices, experts=int(said[0]["experts"]), expert_bytes=expert_bytes)
 
 
 def trace_of(choices: Iterable[tuple[int, tuple[int, ...]]], *, experts: int, expert_bytes: int = 1 << 20) -> Trace:

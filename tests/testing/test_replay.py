@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from optaned.api import Env, PlacementPlan, PlacementPolicy, PlanRequest, TierIn
 from optaned.placement.heat import Heat
 from optaned.testing.baselines import belady_share, lru_share, null_share
 from optaned.testing.replay import Replay, replay, rules_for
-from optaned.testing.traces import Trace, k3_trace, make_trace, skewed_trace, trace_of, uniform_trace
+from optaned.testing.traces import Trace, k3_trace, make_trace, read_trace, skewed_trace, trace_of, uniform_trace
 from optaned_heat import optaned_placement_policies as heat_policies
 from optaned_static import optaned_placement_policies as static_policies
 
@@ -142,6 +143,20 @@ def test_recorded_choices_become_a_trace() -> None:
     assert trace.reuse == pytest.approx(0.5)
     with pytest.raises(ValueError, match="do not repeat the same layers token by token"):
         trace_of([(3, (1,)), (5, (0,)), (3, (1,)), (4, (0,))], experts=4)
+
+
+def test_a_recording_is_read_back(tmp_path: Path) -> None:
+    file = tmp_path / "night.ndjson"
+    file.write_text(
+        '{"model": "m", "digest": "d", "layers": [3, 5], "experts": 4, "experts_used": 2}\n'
+        '{"choices": [[3, [1, 2]], [5, [0, 1]]]}\n{"lost": 3}\n{"choices": [[3, [2, 0]], [5, [1, 2]]]}\n'
+    )
+    trace = read_trace(file)
+    assert trace.experts == 4
+    assert trace.choices.tolist() == [[[1, 2], [0, 1]], [[2, 0], [1, 2]]]
+    file.write_text("")
+    with pytest.raises(ValueError, match="the first line does not say how many experts there are"):
+        read_trace(file)
 
 
 def test_shares_of_variance_are_checked() -> None:
