@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from optaned.engine.exits import describe_exit, oom_kill_count
 from optaned.engine.frames import FrameError, encode, from_worker_buffer
@@ -76,15 +76,18 @@ class Child:
         link.closed.add_done_callback(lambda _: loop.call_later(_EXIT_GRACE_S, self.kill))
 
     @classmethod
-    async def spawn(cls, take: Take) -> Child:
-        """Start a worker in a session of its own; `take` gets its messages. Raises OSError when there is no process."""
+    async def spawn(cls, take: Take, environment: Mapping[str, str] | None = None) -> Child:
+        """Start a worker in a session of its own; `take` gets its messages. Raises OSError when there is no process.
+
+        `environment` is added to our own.
+        """
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         with theirs:
             link = _Link(take, loop)
             await loop.create_connection(lambda: link, sock=ours)
             try:
-                process = _start(theirs.fileno())
+                process = _start(theirs.fileno(), environment or {})
             except OSError:
                 link.close()
                 raise
@@ -112,12 +115,13 @@ class Child:
         self._exited.set_result(self._process.wait())
 
 
-def _start(fd: int) -> subprocess.Popen[bytes]:
+def _start(fd: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     # -P: what lies in the working directory is never imported. stdout is the log too.
     module = [sys.executable, "-P", "-m", "optaned.engine.worker"]
     return subprocess.Popen(
         [*module, "--fd", str(fd), "--parent", str(os.getpid())],
         pass_fds=(fd,),
+        env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         stdout=2,
         start_new_session=True,

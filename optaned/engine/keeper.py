@@ -12,6 +12,8 @@ from typing import Protocol
 
 from optaned.engine.client import Child
 from optaned.engine.messages import FromWorker, Open, Refused, ToWorker
+from optaned.engine.surroundings import surroundings
+from optaned.errors import OptanedError
 
 log = logging.getLogger("optaned.server")
 
@@ -109,7 +111,10 @@ class Keeper:
     async def _live(self) -> str:
         """Run one worker from its start to its end, and return why it ended."""
         try:
-            self._child = await Child.spawn(self._take)
+            self._child = await Child.spawn(self._take, surroundings(self._wanted))
+        except OptanedError as error:
+            self._refusal = Refused(error.lines, error.exit_code)
+            return str(error)
         except OSError as error:
             return f"could not be started: {error}"
         self._listener.spawned(self._child.pid)

@@ -84,7 +84,9 @@ def refusal() -> str | None:
         return "the native block store was not built; install a C compiler and reinstall optaned"
     error = native.block_refusal()
     if error:
-        return f"userfaultfd is refused ({os.strerror(error)}); allow that system call, or move the model to a faster tier"
+        return (
+            f"userfaultfd is refused ({os.strerror(error)}); allow that system call, or move the model to a faster tier"
+        )
     return None
 
 
@@ -270,5 +272,3 @@ def _native() -> Any:
         function = getattr(native, name)
         function.restype, function.argtypes = result, arguments
     return native
-
-

@@ -63,14 +63,18 @@ def cut_into_pieces(index: ModelIndex, on_block: Sequence[bool]) -> Pieces:
     for number, tensor in enumerate(index.tensors):
         if on_block[tensor.place.shard] and tensor.place.size_bytes:
             slices.append(_cut(index, number, tensor))
-    offsets, sizes, shards = (_joined([getattr(one, name) for one in slices]) for name in ("offsets", "sizes", "shards"))
+    offsets, sizes, shards = (
+        _joined([getattr(one, name) for one in slices]) for name in ("offsets", "sizes", "shards")
+    )
     order = np.lexsort((offsets, shards))
     number_of = np.empty(len(order), np.int32)
     number_of[order] = np.arange(len(order), dtype=np.int32)
     cells = _joined([one.cells for one in slices])
     parts = max((one.part for one in slices), default=0) + 1
     routed = np.flatnonzero(cells >= 0)
-    routed = routed[np.lexsort((offsets[routed], cells[routed] * parts + _joined([one.parts for one in slices])[routed]))]
+    routed = routed[
+        np.lexsort((offsets[routed], cells[routed] * parts + _joined([one.parts for one in slices])[routed]))
+    ]
     cell = cells[routed] * parts + _joined([one.parts for one in slices])[routed]
     count = len(index.expert_layers) * index.expert_count * parts
     first = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=count))]).astype(np.int32)

@@ -284,7 +284,9 @@ STEPS = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps=STEPS, slice_bytes=st.sampled_from([64, 1500, PAGE, 2 * PAGE + 40, 3 * PAGE + 500]), pages=st.integers(4, 200))
+@given(
+    steps=STEPS, slice_bytes=st.sampled_from([64, 1500, PAGE, 2 * PAGE + 40, 3 * PAGE + 500]), pages=st.integers(4, 200)
+)
 def test_no_order_of_things_makes_a_byte_wrong(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any], slice_bytes: int, pages: int
 ) -> None:
