@@ -37,6 +37,7 @@ from optaned.hooks.drivers import (
     Cooler,
     DecodeAborted,
     DecodeFailed,
+    Device,
     Driven,
     Driver,
     Embeds,
@@ -50,6 +51,9 @@ from optaned.hooks.drivers import (
     Moved,
     Mover,
     Needs,
+    Offload,
+    Offloading,
+    Offloads,
     Options,
     Pages,
     PlacementPolicy,
@@ -67,6 +71,7 @@ from optaned.hooks.drivers import (
 )
 from optaned.hooks.spec import API, hookimpl
 from optaned.placement.fill import fill_tiers
+from optaned.system.statx import is_dax
 from optaned.units import Bytes, Celsius, Seconds, format_bytes
 
 __all__ = [
@@ -87,6 +92,7 @@ __all__ = [
     "Cooler",
     "DecodeAborted",
     "DecodeFailed",
+    "Device",
     "Driven",
     "Driver",
     "Embeds",
@@ -107,6 +113,9 @@ __all__ = [
     "Moved",
     "Mover",
     "Needs",
+    "Offload",
+    "Offloading",
+    "Offloads",
     "OptanedError",
     "Options",
     "Pages",
@@ -143,4 +152,5 @@ __all__ = [
     "format_bytes",
     "home_of",
     "hookimpl",
+    "is_dax",
 ]

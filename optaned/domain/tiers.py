@@ -20,7 +20,10 @@ class TierKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TierInfo:
-    """What a tier driver found. `free_bytes` is what may still be used, after the reserve; bandwidth None: unknown."""
+    """What a tier driver found. `free_bytes` is what may still be used, after the reserve; bandwidth None: unknown.
+
+    `dimms` are the modules behind it, where they are known; `notes` is what people should know, a sentence each.
+    """
 
     name: str
     driver: str
@@ -30,6 +33,8 @@ class TierInfo:
     read_gbps: float | None = None
     numa_node: int | None = None
     mount: Path | None = None
+    dimms: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def holds(self, path: Path) -> bool:
         """Say whether a file lies on this tier's mount."""

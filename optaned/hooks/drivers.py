@@ -36,6 +36,20 @@ class Completed(NamedTuple):
     stderr: str
 
 
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A processor with memory of its own that the model library can use, by the library's name ("CUDA0")."""
+
+    name: str
+    description: str
+    total_bytes: int
+    free_bytes: int
+
+
+def _no_devices() -> tuple[Device, ...]:
+    return ()
+
+
 def _no_run(argv: Sequence[str], deadline_s: float) -> Completed:  # noqa: ARG001  the signature is the contract
     raise PermissionError(f"this driver declared no command, so {argv[0]!r} may not run")
 
@@ -50,7 +64,7 @@ class Env:
 
     `sysroot` stands before every absolute path that a driver opens ("/" on a real machine); `clock` is monotonic seconds;
     `run(argv, deadline_s)` runs a program and raises TimeoutError after killing it; `secret(name)` reads a systemd credential
-    (KeyError when there is none).
+    (KeyError when there is none); `devices()` asks the configured backend for its devices (raises OptanedError).
     """
 
     sysroot: Path = Path("/")
@@ -59,6 +73,7 @@ class Env:
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("optaned.driver"))
     run: Callable[[Sequence[str], float], Completed] = _no_run
     secret: Callable[[str], str] = _no_secret
+    devices: Callable[[], tuple[Device, ...]] = _no_devices
 
     def path(self, absolute: str | Path) -> Path:
         """Return an absolute path as seen under `sysroot`."""
@@ -141,6 +156,25 @@ class Movable(Protocol):
     def open_mover(self, pages: Pages) -> Mover: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """What a backend shall place on a device while it loads: the last `layers` layers (None: all) and the output.
+
+    `keep` are regular expressions of tensor names that stay in main memory all the same, such as routed experts.
+    """
+
+    device: str
+    layers: int | None = None
+    keep: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Offloading(Protocol):
+    """A tier whose bytes the backend places while it loads: nothing moves later."""
+
+    def offload(self) -> Offload: ...
+
+
 # ---- placement policies ----------------------------------------------------------------------------------------------
 
 
@@ -210,6 +244,7 @@ class LoadRequest:
     batch: int = 512
     kv_cache: str = "f16"
     index: ModelIndex | None = None
+    offload: tuple[Offload, ...] = ()
 
 
 class GrammarError(ValueError):
@@ -346,6 +381,14 @@ class Backend(Protocol):
         """Load and return a model. `progress(fraction)` returns False to give up. Raises OptanedError in one line."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Offloads(Protocol):
+    """A backend that can place tensors on devices. `devices` is cheap, reads no weights and works in any process."""
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return what this build of the library can use here; empty for a build for processors alone."""
 
 
 # ---- chat formats ----------------------------------------------------------------------------------------------------

@@ -86,7 +86,8 @@ class LinuxKernel:
             mask = (ctypes.c_uint64 * (_MAX_NODES // 64))()
             mask[node // 64] = 1 << node % 64
             # Not MPOL_BIND: a node that runs full would then have the OOM killer end the engine.
-            answer = self._syscall(number, _MPOL_PREFERRED, mask, ctypes.c_ulong(_MAX_NODES))
+            # The kernel leaves the last bit out of what it is told.
+            answer = self._syscall(number, _MPOL_PREFERRED, mask, ctypes.c_ulong(_MAX_NODES + 1))
         if answer:
             raise _last_error()
 

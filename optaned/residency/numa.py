@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from optaned.residency.faults import NodeRefusedError
 from optaned.residency.kernel import Kernel
 
 
 @contextmanager
 def on_node(kernel: Kernel, node: int | None) -> Iterator[None]:
-    """Take this thread's new pages from `node` within the block. Raises OSError where the kernel refuses."""
+    """Take this thread's new pages from `node` within the block. Raises NodeRefusedError."""
     if node is None:
         yield
         return
-    kernel.prefer_node(node)
+    try:
+        kernel.prefer_node(node)
+    except OSError as error:
+        raise NodeRefusedError(node, error) from None
     try:
         yield
     finally:

@@ -16,6 +16,8 @@ from optaned.residency.budget import Bucket, Governor
 
 # Without a ceiling: more than any memory moves.
 _UNLIMITED_BPS = 1e15
+# What one thread copies, until it is known.
+_FIRST_GUESS_BPS = 1e9
 # What may move at once after a pause: at 2 GB/s 8 ms, and as long beside a step.
 _BURST_BYTES = 16 << 20
 _BURST_S = 0.008
@@ -23,6 +25,8 @@ _BURST_S = 0.008
 _LINGER_S = 0.25
 # How often a stopped mover looks at the duty again. A close or a step's end wakes it before.
 _LOOK_AGAIN_S = 0.2
+# Waking costs more than what a shorter wait would win.
+_SHORTEST_S = 0.0001
 
 
 class Waiting(Protocol):
@@ -63,6 +67,7 @@ class Pace:
         self._movers = 0
         self._moving_s = 0.0
         self._moving_since_s = 0.0
+        self._moved_bytes = 0
         self._closed = False
 
     # ---- said by the engine ------------------------------------------------------------------------------------------
@@ -93,8 +98,9 @@ class Pace:
                 pause_s = self._pause_s()
                 if pause_s <= 0:
                     self._bytes = self._bytes.without(size_bytes)
+                    self._moved_bytes += size_bytes
                     return True
-                self._changed.wait(min(pause_s, _LOOK_AGAIN_S))
+                self._changed.wait(min(max(pause_s, _SHORTEST_S), _LOOK_AGAIN_S))
         return False
 
     @contextmanager
@@ -120,6 +126,22 @@ class Pace:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    @property
+    def moved_bytes(self) -> int:
+        """Return for how many bytes leave was given so far."""
+        with self._changed:
+            return self._moved_bytes
+
+    @property
+    def rate_gbps(self) -> float:
+        """Return how fast pages may move now: the ceiling under the duty, less what decoding needs."""
+        duty = min(1.0, self._duty())
+        with self._changed:
+            now_s = self._clock()
+            moving_s = self._moved_for_s(now_s)
+            full_bps = self._moved_bytes / moving_s if moving_s > 0 else _FIRST_GUESS_BPS
+            return min(self._ceiling_bps * duty, full_bps * self._share(now_s) if duty > 0 else 0.0) / 1e9
 
     @property
     def share(self) -> float:

@@ -11,6 +11,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 
 from optaned.domain.model import ByteRange
@@ -19,7 +20,7 @@ from optaned.residency.faults import explain
 from optaned.residency.kernel import MADV_DONTNEED, MADV_POPULATE_READ, MADV_POPULATE_WRITE, Kernel
 from optaned.residency.ledger import Extent, Extents, droppable, widened
 from optaned.residency.maps import Mapping
-from optaned.residency.numa import on_node
+from optaned.residency.numa import on_node, strays
 from optaned.residency.pace import Pace
 
 # A stop signal waits for the call at hand: 4 MiB delay it by 14 ms, 2 GiB by up to 6 s.
@@ -61,6 +62,7 @@ class ModelPages:
         self._batch_bytes = PIECE_BYTES * workers
         self._lock = threading.Lock()
         self._closed = False
+        self._stray_bytes = 0.0
 
     @property
     def mappings(self) -> tuple[Mapping, ...]:
@@ -83,6 +85,11 @@ class ModelPages:
         """Return how many bytes of these ranges are copied."""
         with self._lock:
             return sum(self._wanted[r.shard].overlap(r.offset, r.end) for r in ranges)
+
+    @property
+    def stray_bytes(self) -> int:
+        """Return how many bytes, of those copied to a named NUMA node, landed elsewhere since it was full (a sample)."""
+        return int(self._stray_bytes)
 
     def settle(self) -> str | None:
         """Map the bytes of in-place files now, so that the first tokens do not pay; return why not, where it failed."""
@@ -120,8 +127,8 @@ class ModelPages:
                 if self._closed:
                     return Moved(moved, CLOSED)
                 gone = [(p.shard, e) for p in batch for e in self._wanted[p.shard].remove(p.offset, p.end)]
-                fault = self._drop(gone)
-            moved += sum(end - start for _, (start, end) in gone)
+                dropped, fault = self._drop(gone)
+            moved += dropped
             if fault is not None:
                 return Moved(moved, fault)
         return Moved(moved)
@@ -148,7 +155,12 @@ class ModelPages:
         kept = new if failed is None else new[: owners[failed]]
         if failed is not None:
             self._forget(new[len(kept) :])
-        return sum(end - start for _, (start, end) in kept), fault
+        size = sum(end - start for _, (start, end) in kept)
+        if node is not None and failed is None and pieces:
+            # Where the kernel does not tell (seccomp), nothing is known to have strayed.
+            with suppress(OSError):
+                self._stray_bytes += size * strays(self._kernel, [piece.address for piece in pieces], node)
+        return size, fault
 
     def _forget(self, gone: Sequence[tuple[int, Extent]]) -> None:
         """Undo what a failed batch had begun, so that ledger and kernel agree again."""
@@ -156,17 +168,21 @@ class ModelPages:
             self._wanted[shard].remove(*extent)
         self._drop(gone)
 
-    def _drop(self, gone: Sequence[tuple[int, Extent]]) -> str | None:
-        fault = None
-        for shard, extent in gone:
-            pieces = self._pieces_of(shard, droppable(self._wanted[shard], extent, mmap.PAGESIZE))
+    def _drop(self, gone: Sequence[tuple[int, Extent]]) -> tuple[int, str | None]:
+        """Drop the pages of extents that are wanted no more; return their bytes and why some could not be dropped."""
+        dropped, fault = 0, None
+        for shard, (start, end) in gone:
+            pieces = self._pieces_of(shard, droppable(self._wanted[shard], (start, end), mmap.PAGESIZE))
             failed, why = self._call(pieces, MADV_DONTNEED, None)
-            if failed is not None:
+            if failed is None:
+                dropped += end - start
+                if self._in_place[shard]:
+                    self._call(pieces, MADV_POPULATE_READ, None)
+            else:
                 fault = fault or why
-                self._wanted[shard].add(*extent)
-            elif self._in_place[shard]:
-                self._call(pieces, MADV_POPULATE_READ, None)
-        return fault
+                self._wanted[shard].add(start, end)
+                self._call(pieces[:failed], MADV_POPULATE_WRITE, None)
+        return dropped, fault
 
     def _call(self, pieces: Sequence[Piece], advice: int, node: int | None) -> tuple[int | None, str | None]:
         """Advise all pieces; return the number of the first that failed, and why."""

@@ -1,4 +1,4 @@
-"""Tier driver `memory`: DRAM, all of it or one NUMA node (CXL memory is a node without cores).
+"""Tier driver `memory`: DRAM, all of it or one NUMA node (CXL and kmem memory are nodes without cores).
 
 Knows its options and how they turn what is there into what may be used; what is there, `inventory` reads.
 """
@@ -15,18 +15,24 @@ from optaned.api import (
     ConfigError,
     Driver,
     Env,
+    Mover,
     Options,
+    Pages,
     TierInfo,
     TierKind,
     format_bytes,
     hookimpl,
 )
 from optaned_memory.inventory import Inventory, take_inventory
+from optaned_memory.memory_mode import MemoryModeOptions, MemoryModeTier
+from optaned_memory.mover import MemoryMover
 
 OPTANED_API = (1, 0)
 
 # Without `budget` or `reserve`: what the system, page tables and compute buffers are left.
 DEFAULT_RESERVE_SHARE = 0.1
+# What moves leave free whatever the budget says, as a share and at most: a kernel that has nothing left kills or swaps.
+_FLOOR_SHARE, _FLOOR_BYTES = 0.02, 1 << 30
 
 
 class MemoryOptions(Options):
@@ -65,8 +71,18 @@ class MemoryTier:
             numa_node=self.options.numa_node,
         )
 
+    def open_mover(self, pages: Pages) -> Mover:
+        """Return a mover that keeps to the budget, and leaves a little free where the machine runs short of memory."""
+        return MemoryMover(self.name, pages, self.options.numa_node, self._room)
+
     def close(self) -> None:
         """Nothing is held open."""
+
+    def _room(self, held_bytes: int) -> int:
+        """Return how many bytes may still come. Raises OptanedError."""
+        found = take_inventory(self.env, self.options.numa_node)
+        floor = min(_FLOOR_BYTES, int(found.total_bytes * _FLOOR_SHARE))
+        return min(self._usable_bytes(found) - held_bytes, found.available_bytes - floor)
 
     def _usable_bytes(self, found: Inventory) -> int:
         budget, reserve = self.options.budget, self.options.reserve
@@ -83,5 +99,10 @@ class MemoryTier:
 
 @hookimpl
 def optaned_tiers() -> list[Driver]:
-    """Declare the tier driver `memory`."""
-    return [Driver("memory", MemoryOptions, MemoryTier, "DRAM: the machine's, one NUMA node's, or CXL memory")]
+    """Declare the tier drivers `memory` and `memory-mode`."""
+    return [
+        Driver("memory", MemoryOptions, MemoryTier, "DRAM: the machine's, one NUMA node's, or CXL memory"),
+        Driver(
+            "memory-mode", MemoryModeOptions, MemoryModeTier, "PMem as the machine's main memory, DRAM as its cache"
+        ),
+    ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -170,3 +172,18 @@ def load(backend: Backend) -> Iterator[Callable[[Sequence[Path]], Loaded]]:
     yield open_one
     for model in opened:
         model.close()
+
+
+@pytest.fixture
+def run_apart() -> Callable[[str], str]:
+    """Return a function that runs code in an interpreter of its own and returns what it said."""
+
+    def run(code: str) -> str:
+        root = Path(__file__).resolve().parents[2]
+        environment = os.environ | {"PYTHONPATH": f"{root}:{root / 'plugins'}"}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        return done.stdout + done.stderr
+
+    return run

@@ -59,7 +59,7 @@ def test_logits_do_not_depend_on_where_bytes_lie(
         assert Account(pages.mappings).look_at_all().anonymous_bytes == pages.resident_page_bytes
         np.testing.assert_array_equal(loaded.logits(), at_home)
 
-        with churning(pages, parts_of(index)):
+        with Churning(pages, parts_of(index)):
             for _ in range(3):
                 np.testing.assert_array_equal(loaded.logits(), at_home)
 
@@ -78,7 +78,7 @@ def parts_of(index: ModelIndex) -> list[tuple[ByteRange, ...]]:
     return trunk + experts
 
 
-class churning:  # noqa: N801  reads as a statement
+class Churning:
     """Within the block another thread demotes and promotes all the time."""
 
     def __init__(self, pages: object, parts: list[tuple[ByteRange, ...]]) -> None:

@@ -108,7 +108,7 @@ def test_budget_and_reserve_exclude_each_other() -> None:
 
 
 def test_this_machine_has_memory() -> None:
-    (driver,) = optaned_tiers()
+    driver = optaned_tiers()[0]
     tier = driver.open("dram0", MemoryOptions(), Env())
     assert 0 <= tier.probe().free_bytes <= tier.probe().capacity_bytes
     tier.close()
