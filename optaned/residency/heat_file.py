@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from optaned.errors import AccessError, ConfigError, UnavailableError
@@ -58,7 +59,8 @@ def write_heat(path: Path, heat: Heat, *, digest: str) -> None:
         beside.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink()
         raise UnavailableError(f"{path}: heat cannot be saved: {_reason(error)}; it is kept in memory") from None
 
 

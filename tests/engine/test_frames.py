@@ -15,6 +15,7 @@ from optaned.engine.frames import to_worker_buffer as down
 from optaned.engine.messages import (
     Cancel,
     CheckGrammar,
+    Choices,
     Close,
     Detokenize,
     Embedding,
@@ -25,11 +26,14 @@ from optaned.engine.messages import (
     Generate,
     Loading,
     Logprob,
+    Move,
     Open,
     Opened,
     Piece,
     Pieces,
+    Placement,
     Prefilled,
+    Promotion,
     Refused,
     Render,
     Rendered,
@@ -38,10 +42,13 @@ from optaned.engine.messages import (
     Slots,
     Started,
     Text,
+    TierSpec,
     Tokenize,
     Tokens,
     ToWorker,
+    Trace,
 )
+from optaned.testing.ports import RESIDENCY
 
 OPEN = Open(
     role=Role.ENGINE,
@@ -53,6 +60,17 @@ OPEN = Open(
     threads=1,
     batch=8,
     kv_cache="f16",
+    placement=Placement(
+        digest="d",
+        homes=("byte",),
+        home_tiers=("pmem0",),
+        tiers=(TierSpec(name="dram0", driver="memory", options={"budget": 1}, numa_node=0, budget_bytes=1),),
+        promotions=(Promotion("dram0", (0, 1), (7,)),),
+        policy="heat",
+        policy_options={},
+        move_gbps=2.0,
+        heat_path=None,
+    ),
 )
 GENERATE = Generate(
     id="a", prompt=(1, 2, 300000), sampling=Sampling(logit_bias=((1, -1.5),)), max_tokens=5, stop=("x", "€"), logprobs=2
@@ -67,6 +85,8 @@ TO_WORKER: list[ToWorker] = [
     Render("r", ({"role": "user", "content": "hi"},), continue_assistant=True, template_kwargs={"think": False}),
     CheckGrammar("c", "root ::= x"),
     SchemaGrammar("s", {"type": "object"}),
+    Move("m", "pin", 3, None),
+    Trace("m", on=True),
     Close(),
 ]
 FROM_WORKER: list[FromWorker] = [
@@ -84,6 +104,9 @@ FROM_WORKER: list[FromWorker] = [
     Text("d", "text"),
     Rendered("r", "text", (1, 2)),
     Slots((SlotView(0),), 3),
+    Loading(0.5, "promoting 1 GiB of 2 GiB"),
+    RESIDENCY,
+    Choices(((0, (1, 2)), (1, (0, 3)))),
 ]
 
 
