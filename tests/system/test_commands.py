@@ -22,7 +22,7 @@ def test_it_sees_no_environment_of_ours(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_program_that_hangs_is_ended() -> None:
-    with pytest.raises(TimeoutError, match="sleep did not end within 0.05 s"):
+    with pytest.raises(TimeoutError, match=r"sleep did not end within 0\.05 s"):
         run_command(["sleep", "600"], 0.05)
 
 

@@ -61,7 +61,7 @@ def test_modules_that_serve_as_memory_are_evidence(tmp_path: Path) -> None:
 def test_pmem_in_app_direct_mode_is_no_evidence(tmp_path: Path) -> None:
     put(tmp_path, "/sys/firmware/dmi/entries/17-0/raw", module(7, 0))
     put(tmp_path, "/sys/firmware/dmi/entries/17-1/raw", b"\x11\x22")
-    with pytest.raises(UnavailableError, match='nothing here says that PMem is in Memory Mode.*driver = "memory"'):
+    with pytest.raises(UnavailableError, match=r'nothing here says that PMem is in Memory Mode.*driver = "memory"'):
         tier(tmp_path).probe()
 
 
