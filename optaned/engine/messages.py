@@ -55,7 +55,7 @@ class Promotion(_Message, frozen=True):
 
 class Placement(_Message, frozen=True, kw_only=True):
     """The plan as the engine carries it out. `homes` says for each shard how it is reached, "byte" or "block", and
-    `home_tiers` the name of the tier on which it lies.
+    `home_tiers` the name of the tier on which it lies; `devices` are tiers whose bytes the backend places while it loads.
     """
 
     digest: str
@@ -67,6 +67,7 @@ class Placement(_Message, frozen=True, kw_only=True):
     move_gbps: float
     heat_path: str | None
     home_tiers: tuple[str, ...] = ()
+    devices: tuple[TierSpec, ...] = ()
 
 
 class Open(_Message, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,8 +16,18 @@ from optaned.domain.model import ModelIndex
 from optaned.engine.declared import env_of, validated
 from optaned.engine.joining import Joining
 from optaned.engine.messages import Open
-from optaned.errors import ModelFileError
-from optaned.hooks.drivers import Backend, ChatFormat, ChatSetting, LoadRequest, Model, Vocabulary
+from optaned.errors import ConfigError, ModelFileError
+from optaned.hooks.drivers import (
+    Backend,
+    ChatFormat,
+    ChatSetting,
+    LoadRequest,
+    Model,
+    Offload,
+    Offloading,
+    Offloads,
+    Vocabulary,
+)
 from optaned.hooks.host import PluginHost
 from optaned.index import read_index
 
@@ -71,8 +82,25 @@ class Opening:
             kv_cache=wanted.kv_cache,
             # With it the backend watches the router, which costs a little: only where experts may move.
             index=self.index if wanted.placement is not None and wanted.placement.tiers else None,
+            offload=self._offload(backend),
         )
         return backend.load(request, progress)
+
+    def _offload(self, backend: Backend) -> tuple[Offload, ...]:
+        """Return what the plan's devices take. Raises ConfigError for a tier that offloads nothing."""
+        placement = self._wanted.placement
+        specs = () if placement is None else placement.devices
+        found = []
+        for spec in specs:
+            driver = self._host.driver("tiers", spec.driver)
+            env = replace(env_of(driver), devices=backend.devices if isinstance(backend, Offloads) else tuple)
+            tier = driver.open(spec.name, validated(driver, spec.options, f"tiers.{spec.name}"), env)
+            if not isinstance(tier, Offloading):
+                raise ConfigError(
+                    f"placement.promote_to: {spec.name} (driver {spec.driver}) takes nothing from a backend"
+                )
+            found.append(tier.offload())
+        return tuple(found)
 
     def joining(self, stack: ExitStack) -> Joining | None:
         """Return what joins the loaded model to its tiers; None without a plan."""

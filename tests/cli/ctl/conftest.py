@@ -43,6 +43,8 @@ class FakeDaemon:
     ready: dict[str, Any] = field(default_factory=dict)
     slots: list[dict[str, Any]] = field(default_factory=list)
     script: list[Any] = field(default_factory=lambda: ["Hello", " there"])
+    tiers: dict[str, Any] = field(default_factory=dict)
+    traced: list[bytes] = field(default_factory=list)
     refusal: tuple[int, dict[str, Any]] | None = None
     requests: list[tuple[str, str, Any]] = field(default_factory=list)
     left: threading.Event = field(default_factory=threading.Event)
@@ -77,6 +79,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             "/slots": (200, self.fake.slots),
             "/v1/models": (200, {"object": "list", "data": [
                 {"id": "tiny", "state": "ready", "meta": {"n_ctx": 4096}}, {"id": "huge", "state": "unloaded"}]}),
+            "/tiers": (200, self.fake.tiers),
         }  # fmt: skip
         return self.reply_json(*answers[self.path])
 
@@ -88,6 +91,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/tokenize":
             tokens = [{"id": 7, "piece": body["content"]}, {"id": 8, "piece": [240, 159]}]
             return self.reply_json(200, {"tokens": tokens})
+        if self.path == "/tiers/move":
+            return self.reply_json(200, {**body, "detail": f"{body['do']} done"})
+        if self.path == "/trace":
+            return self.trace()
         if self.path in ("/load", "/unload"):
             self.fake.loads()
             return self.reply_json(200, {"model": body.get("model")})
@@ -101,6 +108,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)
+
+    def trace(self) -> None:
+        self.send_response(200)
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        try:
+            for line in self.fake.traced:
+                self.chunk(line)
+            self.wait_for(threading.Event())
+        except (BrokenPipeError, ConnectionResetError):
+            self.fake.left.set()
 
     def stream(self) -> None:
         self.send_response(200)
