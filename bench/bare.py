@@ -15,11 +15,13 @@ from pathlib import Path
 from llama_cpp import llama_cpp as lib
 
 
-def load(model_path: Path, threads: int, cells: int, sequences: int) -> tuple[object, object]:
-    """Return (model, context) set up as the daemon's engine sets them up."""
+def load(
+    model_path: Path, threads: int, cells: int, sequences: int, *, extra_buffers: bool = False
+) -> tuple[object, object]:
+    """Return (model, context) set up as the daemon's engine sets them up; with `extra_buffers`, weights are repacked."""
     lib.llama_backend_init()
     model_params = lib.llama_model_default_params()
-    model_params.use_extra_bufts = False
+    model_params.use_extra_bufts = extra_buffers
     model = lib.llama_model_load_from_file(str(model_path).encode(), model_params)
     context_params = lib.llama_context_default_params()
     context_params.n_ctx = cells
