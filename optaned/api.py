@@ -16,7 +16,7 @@ from optaned.domain.generation import (
 )
 from optaned.domain.model import ByteRange, Group, ModelIndex, Shard, Tensor
 from optaned.domain.thermal import Level, Proposal, Reading, ReadingState, Snapshot, Vote
-from optaned.domain.tiers import Allotment, PlacementPlan, TierInfo, TierKind, home_of
+from optaned.domain.tiers import Allotment, Offload, PlacementPlan, TierInfo, TierKind, home_of
 from optaned.errors import (
     ConfigError,
     MissingFileError,
@@ -51,7 +51,6 @@ from optaned.hooks.drivers import (
     Moved,
     Mover,
     Needs,
-    Offload,
     Offloading,
     Offloads,
     Options,

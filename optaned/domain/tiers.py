@@ -19,10 +19,23 @@ class TierKind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Offload:
+    """What a backend places on a device while it loads: the last `layers` layers (None: all) and the output.
+
+    `keep` are regular expressions of tensor names that stay in main memory all the same; routed experts always do.
+    """
+
+    device: str
+    layers: int | None = None
+    keep: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TierInfo:
     """What a tier driver found. `free_bytes` is what may still be used, after the reserve; bandwidth None: unknown.
 
-    `dimms` are the modules behind it, where they are known; `notes` is what people should know, a sentence each.
+    `dimms` are the modules behind it, where they are known; `notes` is what people should know, a sentence each;
+    `offload` is what a device takes.
     """
 
     name: str
@@ -35,6 +48,7 @@ class TierInfo:
     mount: Path | None = None
     dimms: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    offload: Offload | None = None
 
     def holds(self, path: Path) -> bool:
         """Say whether a file lies on this tier's mount."""

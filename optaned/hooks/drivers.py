@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from optaned.domain.generation import ModelInfo, Sampled, Sampling, VocabularyInfo
 from optaned.domain.model import ByteRange, ModelIndex
 from optaned.domain.thermal import Reading
+from optaned.domain.tiers import Offload as Offload
 from optaned.domain.tiers import PlacementPlan, TierInfo
 
 
@@ -154,18 +155,6 @@ class Movable(Protocol):
     """A tier that can take promoted bytes. `open_mover` is called in the engine only, after the model is mapped."""
 
     def open_mover(self, pages: Pages) -> Mover: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Offload:
-    """What a backend shall place on a device while it loads: the last `layers` layers (None: all) and the output.
-
-    `keep` are regular expressions of tensor names that stay in main memory all the same, such as routed experts.
-    """
-
-    device: str
-    layers: int | None = None
-    keep: tuple[str, ...] = ()
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ A policy is then little more than an order of experts. Knows no heat. Vectorised
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from optaned.domain.model import Group, ModelIndex
 from optaned.domain.tiers import Allotment, PlacementPlan, TierInfo, TierKind, home_of
 from optaned.errors import ConfigError
 from optaned.placement.arrays import Integers
+from optaned.placement.devices import placed_on
 from optaned.placement.reads import read_order
 from optaned.units import format_bytes
 
@@ -46,7 +47,9 @@ def fill_tiers(
     homes = shard_homes(index, tiers)
     kv_tier = cache_tier(tiers, promote_to, kv_bytes)
     room = _room(tiers, promote_to, kv_tier, kv_bytes)
-    trunk = _fill_trunk(index, homes, room)
+    devices = _fill_devices(index, homes, [tier for tier in tiers if tier.name in promote_to])
+    placed = {number for part in devices for number in part.numbers}
+    trunk = devices + _fill_trunk(index, homes, room, placed)
     routed = _fill_experts(index, homes, room, np.asarray(experts, dtype=np.int64))
     allotments = [*_promotions(trunk, Group.TRUNK), *_promotions(routed, Group.EXPERT)]
     allotments += _what_stays(index, homes, trunk, routed)
@@ -91,15 +94,35 @@ def _room(tiers: Sequence[TierInfo], promote_to: Sequence[str], kv_tier: str, kv
             raise ConfigError(f"placement.promote_to: there is no tier {name!r}; tiers: {', '.join(sorted(found))}")
         if found[name].kind is TierKind.BLOCK:
             raise ConfigError(f"placement.promote_to: {name} is a disk; name tiers of memory only")
+        if found[name].kind is TierKind.DEVICE:
+            continue  # takes what its own rule says, and nothing later
         room[name] = max(0, found[name].free_bytes - (kv_bytes if name == kv_tier else 0))
     return room
 
 
-def _fill_trunk(index: ModelIndex, homes: tuple[str, ...], room: dict[str, int]) -> list[_Part]:
-    """Each tensor goes to the first tier that has room for it; what lies there already stays."""
+def _fill_devices(index: ModelIndex, homes: tuple[str, ...], tiers: Sequence[TierInfo]) -> list[_Part]:
+    """What a backend places while it loads. A tensor that two devices would take goes to the first."""
+    taken: set[int] = set()
+    parts = []
+    for tier in tiers:
+        numbers = tuple(number for number in placed_on(index, tier) if number not in taken)
+        taken.update(numbers)
+        by_home: Counter[str] = Counter()
+        for number in numbers:
+            place = index.tensors[number].place
+            by_home[homes[place.shard]] += place.size_bytes
+        if numbers:
+            parts.append(_Part(tier.name, numbers, by_home))
+    return parts
+
+
+def _fill_trunk(index: ModelIndex, homes: tuple[str, ...], room: dict[str, int], placed: Set[int]) -> list[_Part]:
+    """Each tensor that is on no device goes to the first tier that has room for it; what lies there already stays."""
     taken: dict[str, list[int]] = {name: [] for name in room}
     by_home: dict[str, Counter[str]] = {name: Counter() for name in room}
     for number in read_order(index):
+        if number in placed:
+            continue
         place = index.tensors[number].place
         tier = next((name for name, left in room.items() if left >= place.size_bytes), None)
         if tier is None or tier == homes[place.shard]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from optaned.hooks.drivers import Completed
 
@@ -28,3 +28,14 @@ def run_command(argv: Sequence[str], deadline_s: float) -> Completed:
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"{argv[0]} did not end within {deadline_s:g} s") from None
     return Completed(done.returncode, done.stdout, done.stderr)
+
+
+def runner(commands: Sequence[str]) -> Callable[[Sequence[str], float], Completed]:
+    """Return `run_command` for a driver that declared these commands; another one raises PermissionError."""
+
+    def run(argv: Sequence[str], deadline_s: float) -> Completed:
+        if argv[0] not in commands:
+            raise PermissionError(f"this driver did not declare the command {argv[0]!r}, so it may not run")
+        return run_command(argv, deadline_s)
+
+    return run

@@ -28,8 +28,6 @@ from optaned.api import (
 
 OPTANED_API = (1, 0)
 
-# Routed experts: most of a large model's bytes, least of what a token reads.
-_EXPERTS = r"\.ffn_(up|down|gate)_exps"
 # Compute buffers and the library's own context; measured by others at 0.5 to 2 GB, more with long contexts.
 _DEFAULT_RESERVE_BYTES = 1 << 30
 
@@ -39,8 +37,8 @@ class DeviceOptions(Options):
     """The device by the library's name ("CUDA0"); without it, the only one there is."""
     layers: Annotated[int, Field(ge=0)] | None = None
     """How many layers, the last ones, are placed there; all of them without it."""
-    keep: Annotated[tuple[str, ...], Field(strict=False)] = (_EXPERTS,)
-    """Regular expressions of tensor names that stay in main memory all the same; the routed experts unless said."""
+    keep: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Regular expressions of tensor names that stay in main memory all the same; routed experts always do."""
     reserve: Bytes = _DEFAULT_RESERVE_BYTES
     """How much of the device's memory is left to compute buffers and others."""
     read_gbps: Annotated[float, Field(gt=0)] | None = None
@@ -80,15 +78,19 @@ class DeviceTier:
             capacity_bytes=found.total_bytes,
             free_bytes=max(0, found.free_bytes - self.options.reserve),
             read_gbps=self.options.read_gbps,
+            offload=self._offload(found),
             notes=(f"{found.name}: {found.description}; placed while loading, nothing moves later",),
         )
 
     def offload(self) -> Offload:
         """Return what the backend shall place there. Raises what `probe` raises."""
-        return Offload(self._find().name, self.options.layers, self.options.keep)
+        return self._offload(self._find())
 
     def close(self) -> None:
         """Nothing is held open."""
+
+    def _offload(self, device: Device) -> Offload:
+        return Offload(device.name, self.options.layers, self.options.keep)
 
     def _find(self) -> Device:
         devices = self.env.devices()

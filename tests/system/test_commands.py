@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optaned.system.commands import run_command
+from optaned.system.commands import run_command, runner
 
 
 def test_status_and_output_come_back() -> None:
@@ -29,3 +29,10 @@ def test_a_program_that_hangs_is_ended() -> None:
 def test_a_program_that_is_not_there_is_told() -> None:
     with pytest.raises(FileNotFoundError):
         run_command(["no-such-program-here"], 1)
+
+
+def test_only_what_was_declared_may_run() -> None:
+    run = runner(["true"])
+    assert run(["true"], 10).returncode == 0
+    with pytest.raises(PermissionError, match="did not declare the command 'false'"):
+        run(["false"], 10)

@@ -60,11 +60,11 @@ def test_a_pattern_that_is_none_is_refused() -> None:
         DeviceOptions(keep=["("])
 
 
-def test_it_is_placed_while_loading_and_routed_experts_stay_out() -> None:
-    opened = tier(GPUS, device="CUDA0", layers=20)
+def test_it_says_what_is_placed_while_loading() -> None:
+    opened = tier(GPUS, device="CUDA0", layers=20, keep=["attn_k"])
     assert isinstance(opened, Offloading)
     assert not isinstance(opened, Movable)
-    assert opened.offload() == Offload("CUDA0", 20, (r"\.ffn_(up|down|gate)_exps",))
+    assert opened.offload() == opened.probe().offload == Offload("CUDA0", 20, ("attn_k",))
 
 
 def test_it_is_declared() -> None:
