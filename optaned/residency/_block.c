@@ -32,13 +32,15 @@
 #endif
 
 enum { PAGE = 4096, NONE = -1 };
+/* How far memory may be over its budget while victims wait to be dropped. */
+enum { MOST_DOOMED = 16 << 20 };
 enum state { HOME, CACHED, STREAMED, PINNED };
 
 struct piece {
     uint64_t offset, size;
     int32_t shard;
     uint8_t state;
-    uint8_t loading;
+    uint8_t loading, doomed;
     uint32_t epoch; /* of the choice that used it last: what is needed now is no victim */
     int32_t newer, older; /* neighbours in the list of its state */
 };
@@ -72,6 +74,8 @@ struct store {
     uint32_t *chosen_epoch, *chosen_count; /* by expert, of the choice at hand */
     int32_t *chosen, *wanted, *plan; /* experts; pieces to fill now; pieces to stream in the order of their use */
     int32_t plan_count;
+    int32_t *doomed, doomed_count; /* pieces that went home and still hold their memory */
+    uint64_t doomed_bytes;
     struct stats stats;
 };
 
@@ -148,14 +152,38 @@ static bool page_is_shared(const struct store *s, int32_t i, uint64_t page) {
     return false;
 }
 
-static void send_home(struct store *s, int32_t i) {
+static void drop_pages(struct store *s, int32_t i) {
     struct piece *p = &s->pieces[i];
     uint64_t low = floor_page(p->offset), high = ceil_page(end_of(p));
-    unlink_piece(s, i);
-    s->stats.evicted_bytes += high - low;
     if (page_is_shared(s, i, low)) low += PAGE;
     if (low < high && page_is_shared(s, i, high - PAGE)) high -= PAGE;
     if (low < high) madvise(s->shards[p->shard].base + low, high - low, MADV_DONTNEED);
+}
+
+/* Its memory is given back by `drop_doomed`: when the reads that take its place are on their way, not before. */
+static void send_home(struct store *s, int32_t i) {
+    s->stats.evicted_bytes += span(&s->pieces[i]);
+    unlink_piece(s, i);
+    if (s->pieces[i].doomed) return;
+    s->pieces[i].doomed = 1;
+    s->doomed[s->doomed_count++] = i;
+    s->doomed_bytes += span(&s->pieces[i]);
+}
+
+/* Before the lock is let go: whoever takes a piece in must not lose pages that it believes to be there. */
+static void drop_doomed(struct store *s) {
+    for (int32_t at = 0; at < s->doomed_count; at++) {
+        struct piece *p = &s->pieces[s->doomed[at]];
+        p->doomed = 0;
+        if (p->state == HOME) drop_pages(s, s->doomed[at]); /* else it was wanted again meanwhile */
+    }
+    s->doomed_count = 0;
+    s->doomed_bytes = 0;
+}
+
+static void let_go(struct store *s) {
+    drop_doomed(s);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static uint64_t used(const struct store *s) { return s->pinned + s->cached.bytes + s->streamed.bytes; }
@@ -190,7 +218,7 @@ static int fill(struct store *s, int32_t *pieces, int32_t count, bool sorted) {
     struct batch batch = {0, 0};
     if (!count) return 0;
     if (sorted) qsort(pieces, (size_t)count, sizeof *pieces, by_place);
-    pthread_mutex_unlock(&s->lock);
+    if (s->doomed_bytes > MOST_DOOMED) drop_doomed(s);
     for (int32_t i = 0; i < count;) {
         const struct piece *p = &s->pieces[pieces[i]];
         int32_t shard = p->shard;
@@ -202,6 +230,7 @@ static int fill(struct store *s, int32_t *pieces, int32_t count, bool sorted) {
         }
         fill_start(s->pool, &batch, shard, low, high);
     }
+    let_go(s);
     int error = fill_wait(s->pool, &batch);
     pthread_mutex_lock(&s->lock);
     for (int32_t i = 0; i < count; i++) {
@@ -379,7 +408,7 @@ static void on_choice(void *data, int layer, const int32_t *ids, int used_count,
         fill(s, s->wanted, wanted, true); /* what could not be read is at home, and is tried again when it faults */
         s->stats.waited_ns += now_ns() - began;
     }
-    pthread_mutex_unlock(&s->lock);
+    let_go(s);
 }
 
 /* ---- faults: the way home for every read that nobody announced ------------------------------------------------------ */
@@ -405,7 +434,7 @@ static int32_t place_in_plan(const struct store *s, int32_t piece) {
 /* Fill one page by itself: padding between tensors, or a race that was over before we looked. */
 static int fill_page(struct store *s, int32_t shard, uint64_t page) {
     struct batch batch = {0, 0};
-    pthread_mutex_unlock(&s->lock);
+    let_go(s);
     fill_start(s->pool, &batch, shard, page, page + PAGE);
     int error = fill_wait(s->pool, &batch);
     struct uffdio_range range = {.start = (uintptr_t)(s->shards[shard].base + page), .len = PAGE};
@@ -457,7 +486,7 @@ static void fault(struct store *s, uint64_t address, int32_t *wanted) {
                 while (used(s) > s->budget && (drop_oldest(s, &s->streamed) || drop_oldest(s, &s->cached))) {
                 }
             }
-            pthread_mutex_unlock(&s->lock);
+            let_go(s);
             if (!error) return;
         }
         give_up(s, shard, error);
@@ -554,6 +583,7 @@ void block_close(struct store *s) {
     free(s->chosen);
     free(s->wanted);
     free(s->plan);
+    free(s->doomed);
     free(s);
 }
 
@@ -608,8 +638,9 @@ struct store *block_open(const struct opening *o, int *error) {
     s->chosen = zeros(experts, sizeof(int32_t));
     s->wanted = zeros(pieces, sizeof(int32_t));
     s->plan = zeros(pieces, sizeof(int32_t));
+    s->doomed = zeros(pieces, sizeof(int32_t));
     for (size_t i = 0; i < pieces; i++)
-        s->pieces[i] = (struct piece){o->offsets[i], o->sizes[i], o->piece_shards[i], HOME, 0, 0, NONE, NONE};
+        s->pieces[i] = (struct piece){o->offsets[i], o->sizes[i], o->piece_shards[i], HOME, 0, 0, 0, NONE, NONE};
     s->stop_fd = eventfd(0, EFD_CLOEXEC);
     s->uffd = open_uffd();
     *error = s->uffd < 0 ? -s->uffd : 0;
@@ -668,7 +699,7 @@ int32_t block_bring(struct store *s, const int32_t *pieces, int32_t count, int32
         if (!error) resident += filling;
         if (full) break;
     }
-    pthread_mutex_unlock(&s->lock);
+    let_go(s);
     free(batch);
     return error ? -error : resident;
 }
@@ -682,7 +713,7 @@ void block_release(struct store *s, const int32_t *pieces, int32_t count, int32_
         if (!only_unpin) send_home(s, pieces[at]);
         else if (p->state == PINNED) restate(s, pieces[at], CACHED, true);
     }
-    pthread_mutex_unlock(&s->lock);
+    let_go(s);
 }
 
 /* Live with more or less memory from now on. */
@@ -693,13 +724,13 @@ void block_resize(struct store *s, uint64_t budget, uint64_t stream_reserve) {
     s->epoch++;
     while (used(s) > budget && (drop_oldest(s, &s->streamed) || drop_oldest(s, &s->cached))) {
     }
-    pthread_mutex_unlock(&s->lock);
+    let_go(s);
 }
 
 void block_resident(struct store *s, uint8_t *out) {
     pthread_mutex_lock(&s->lock);
     for (int32_t i = 0; i < s->piece_count; i++) out[i] = s->pieces[i].state != HOME && !s->pieces[i].loading;
-    pthread_mutex_unlock(&s->lock);
+    let_go(s);
 }
 
 void block_stats(struct store *s, struct stats *out) {
@@ -710,5 +741,5 @@ void block_stats(struct store *s, struct stats *out) {
     out->cached_bytes = s->cached.bytes;
     out->streamed_bytes = s->streamed.bytes;
     out->budget_bytes = s->budget;
-    pthread_mutex_unlock(&s->lock);
+    let_go(s);
 }

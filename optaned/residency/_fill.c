@@ -139,8 +139,11 @@ void fill_close(struct fill_pool *pool) {
 
 void fill_start(struct fill_pool *pool, struct batch *batch, int shard, uint64_t low, uint64_t high) {
     pthread_mutex_lock(&pool->lock);
+    /* Equal parts: a tail of a few pages costs the disk nearly as much as a whole chunk. */
+    uint64_t parts = (high - low + pool->chunk_size - 1) / pool->chunk_size;
+    uint64_t part = ((high - low) / PAGE + parts - 1) / parts * PAGE;
     for (uint64_t at = low; at < high;) {
-        uint64_t end = high - at > pool->chunk_size ? at + pool->chunk_size : high;
+        uint64_t end = high - at > part ? at + part : high;
         if (pool->tail - pool->head == QUEUE) {
             run_one(pool);
             continue;
