@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from optaned.api import ConfigError, LoadRequest, Model, ModelInfo, OptanedError, UnavailableError, Vocabulary
+from optaned.api import ConfigError, Device, LoadRequest, Model, ModelInfo, OptanedError, UnavailableError, Vocabulary
 from optaned_llamacpp import LlamaOptions
 from optaned_llamacpp.library import Library, address, open_library
 from optaned_llamacpp.loading import open_model
@@ -44,6 +44,10 @@ class LlamaBackend:
         model = open_model(library, files, vocab_only=True)
         return LlamaVocabulary(library, model, release=lambda: library.raw.llama_model_free(model))
 
+    def devices(self) -> tuple[Device, ...]:
+        """Return the GPUs that this build of the library can use."""
+        return self._library.devices.describe()
+
     def load(self, request: LoadRequest, progress: Callable[[float], bool]) -> Model:
         """Load a model and make room for its slots. Raises OptanedError in one line; nothing stays loaded then."""
         cache_type = _CACHE_TYPES.get(request.kv_cache.lower())
@@ -51,7 +55,7 @@ class LlamaBackend:
             known = ", ".join(_CACHE_TYPES)
             raise ConfigError(f"quantization.kv_cache: {request.kv_cache!r} is none of {known}")
         library = self._library
-        model = open_model(library, request.files, progress=progress)
+        model = open_model(library, request.files, progress=progress, offload=request.offload)
         try:
             return self._with_context(request, model, cache_type)
         except BaseException:
@@ -75,6 +79,8 @@ class LlamaBackend:
         params.flash_attn_type = _FLASH_ATTENTION[self._options.flash_attention]
         params.type_k = params.type_v = cache_type
         params.no_perf = True
+        # The cache lies where the plan put it, in main memory, also for layers on a device.
+        params.offload_kqv = False
         tap = open_tap(library, request.index, self._log)
         if tap is not None:
             params.cb_eval = ctypes.cast(tap.callback, type(params.cb_eval))

@@ -16,6 +16,7 @@ from typing import Any
 import llama_cpp
 import llama_cpp.llama_cpp as binding
 
+from optaned_llamacpp.devices import Devices
 from optaned_llamacpp.logs import LogSink
 
 ABORT_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
@@ -30,6 +31,7 @@ class Library:
     log: LogSink
     version: str
     callbacks: tuple[Any, ...]
+    devices: Devices
     decode: Any
     logits_row: Any
     embeddings_row: Any
@@ -61,6 +63,7 @@ def open_library() -> Library:
         log=sink,
         version=f"llama.cpp {binding.llama_version().decode()} (llama-cpp-python {llama_cpp.__version__})",
         callbacks=(callback,),
+        devices=Devices(binding._lib),
         decode=_bind("llama_decode", _INT, _POINTER, binding.llama_batch),
         logits_row=_bind("llama_get_logits_ith", _POINTER, _POINTER, _INT),
         embeddings_row=_bind("llama_get_embeddings_ith", _POINTER, _POINTER, _INT),

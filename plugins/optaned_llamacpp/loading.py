@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from optaned.api import MissingFileError, ModelFileError, OptanedError, UnavailableError
+from optaned.api import MissingFileError, ModelFileError, Offload, OptanedError, UnavailableError
 from optaned_llamacpp.library import Library, address
 
 _MMAP = 1
@@ -29,8 +29,9 @@ def open_model(
     *,
     vocab_only: bool = False,
     progress: Callable[[float], bool] | None = None,
+    offload: Sequence[Offload] = (),
 ) -> int:
-    """Return the address of a loaded model; weights are mapped from the files, never copied.
+    """Return the address of a loaded model; weights are mapped from the files, and copied only to a device.
 
     An architecture or tensor type that the library does not know is refused by the header, before a weight is read.
     Raises MissingFileError, ModelFileError or UnavailableError; whatever `progress` raises is raised again here.
@@ -42,6 +43,7 @@ def open_model(
     params.load_mode = _MMAP
     params.use_extra_bufts = False  # repacked copies would live in DRAM, out of reach of the page moves
     params.vocab_only = vocab_only
+    placed = library.devices.place(params, offload)
     reporter = _Reporter(progress)
     callback = library.raw.llama_progress_callback(reporter)
     params.progress_callback = callback
@@ -51,6 +53,7 @@ def open_model(
             model = address(library.raw.llama_model_load_from_file(paths[0], params))
         else:
             model = address(library.raw.llama_model_load_from_splits(paths, len(files), params))
+    del placed  # the library has read its arrays
     if reporter.error is not None:
         raise reporter.error
     if model:
