@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ def remember(tiers: Sequence[TierInfo], state_dir: Path) -> Path:
         beside.write_text(json.dumps(known, indent=2) + "\n")
         beside.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink()
         reason = (error.strerror or str(error)).lower()
         raise AccessError(f"{path}: cannot be written: {reason}; run this as the service's user") from None
     return path
@@ -78,7 +80,7 @@ def _place(tier: TierInfo) -> dict[str, Any]:
 def _known(path: Path) -> dict[str, Any]:
     try:
         known = json.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or "is damaged").lower()
