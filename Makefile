@@ -24,6 +24,7 @@ bench: $(VENV)/.test           ## every figure that the README quotes; each prin
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/parallel.py
 	$(BIN)/python bench/latency.py
+	$(BIN)/python bench/residency.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
