@@ -1,14 +1,12 @@
 """Drivers: inert declarations that plugins return, and the protocols of what a driver opens.
 
 A plugin's hook returns `Driver`s; the TOML names one by `driver = "…"`; the core validates the table with the driver's own
-`options` model and then calls `open(name, options, env)`. Nothing is chosen by load order, nothing runs at import. This
-file knows no hook and no plugin.
+`options` model and then calls `open(name, options, env)`. Nothing is chosen by load order, nothing runs at import. What
+they get is in `env`, what tiers and policies open is in `tiers`; this file knows no hook and no plugin.
 """
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,68 +15,28 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict
 
 from optaned.domain.generation import ModelInfo, Sampled, Sampling, VocabularyInfo
-from optaned.domain.model import ByteRange, ModelIndex
+from optaned.domain.model import ModelIndex
 from optaned.domain.thermal import Reading
 from optaned.domain.tiers import Offload as Offload
-from optaned.domain.tiers import PlacementPlan, TierInfo
+from optaned.hooks.env import Completed as Completed
+from optaned.hooks.env import Device as Device
+from optaned.hooks.env import Env as Env
+from optaned.hooks.tiers import ExpertStats as ExpertStats
+from optaned.hooks.tiers import Movable as Movable
+from optaned.hooks.tiers import Moved as Moved
+from optaned.hooks.tiers import Mover as Mover
+from optaned.hooks.tiers import Offloading as Offloading
+from optaned.hooks.tiers import Pages as Pages
+from optaned.hooks.tiers import PlacementPolicy as PlacementPolicy
+from optaned.hooks.tiers import PlanRequest as PlanRequest
+from optaned.hooks.tiers import Scores as Scores
+from optaned.hooks.tiers import Tier as Tier
 
 
 class Options(BaseModel):
     """Base of every driver's options: frozen, strict, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class Completed(NamedTuple):
-    """Outcome of `Env.run`: exit status and decoded output."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A processor with memory of its own that the model library can use, by the library's name ("CUDA0")."""
-
-    name: str
-    description: str
-    total_bytes: int
-    free_bytes: int
-
-
-def _no_devices() -> tuple[Device, ...]:
-    return ()
-
-
-def _no_run(argv: Sequence[str], deadline_s: float) -> Completed:  # noqa: ARG001  the signature is the contract
-    raise PermissionError(f"this driver declared no command, so {argv[0]!r} may not run")
-
-
-def _no_secret(name: str) -> str:
-    raise KeyError(name)
-
-
-@dataclass(frozen=True)
-class Env:
-    """All that a driver may take from its surroundings, so that hardware is a directory and tools are scripts in tests.
-
-    `sysroot` stands before every absolute path that a driver opens ("/" on a real machine); `clock` is monotonic seconds;
-    `run(argv, deadline_s)` runs a program and raises TimeoutError after killing it; `secret(name)` reads a systemd credential
-    (KeyError when there is none); `devices()` asks the configured backend for its devices (raises OptanedError).
-    """
-
-    sysroot: Path = Path("/")
-    clock: Callable[[], float] = time.monotonic
-    state_dir: Path = Path("/var/lib/optaned")
-    log: logging.Logger = field(default_factory=lambda: logging.getLogger("optaned.driver"))
-    run: Callable[[Sequence[str], float], Completed] = _no_run
-    secret: Callable[[str], str] = _no_secret
-    devices: Callable[[], tuple[Device, ...]] = _no_devices
-
-    def path(self, absolute: str | Path) -> Path:
-        """Return an absolute path as seen under `sysroot`."""
-        return self.sysroot / str(absolute).lstrip("/")
 
 
 @dataclass(frozen=True)
@@ -105,109 +63,6 @@ class Driver:
     summary: str = ""
     needs: Needs = Needs()
     nonblocking: bool = False
-
-
-# ---- tiers -----------------------------------------------------------------------------------------------------------
-
-
-@runtime_checkable
-class Tier(Protocol):
-    """A kind of memory. `probe` is cheap, changes nothing and works in any process."""
-
-    def probe(self) -> TierInfo:
-        """Return capacity, free bytes, bandwidth and place; raises OptanedError with the reason when it is unusable."""
-
-    def close(self) -> None: ...
-
-
-class Moved(NamedTuple):
-    """What a move really did: bytes now resident (or given back), and why it did less than asked, if it did."""
-
-    size_bytes: int
-    fault: str | None = None
-
-
-class Pages(Protocol):
-    """The mapped bytes of a loaded model, for movers. Model bytes are never changed: a copy or the original is read.
-
-    Every call is cut into pieces of at most 4 MiB, so that a stop signal is heard within milliseconds.
-    """
-
-    def promote(self, ranges: Sequence[ByteRange], *, numa_node: int | None) -> Moved:
-        """Copy ranges into DRAM (of a node); reads go there from the moment that a page is copied."""
-
-    def demote(self, ranges: Sequence[ByteRange]) -> Moved:
-        """Drop the copies: reads go home again."""
-
-
-class Mover(Protocol):
-    """Moves ranges of one loaded model into one tier and back."""
-
-    def promote(self, ranges: Sequence[ByteRange]) -> Moved: ...
-
-    def demote(self, ranges: Sequence[ByteRange]) -> Moved: ...
-
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class Movable(Protocol):
-    """A tier that can take promoted bytes. `open_mover` is called in the engine only, after the model is mapped."""
-
-    def open_mover(self, pages: Pages) -> Mover: ...
-
-
-@runtime_checkable
-class Offloading(Protocol):
-    """A tier whose bytes the backend places while it loads: nothing moves later."""
-
-    def offload(self) -> Offload: ...
-
-
-# ---- placement policies ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertStats:
-    """What is known of the experts' use; all arrays are over flat expert numbers, float64 or bool.
-
-    `frequency` is decayed uses a token, `idle_tokens` how many tokens ago each was last chosen (inf: never), `resident`
-    which are in a faster tier than home; `tokens` how many tokens all of this was learned from.
-    """
-
-    frequency: Any
-    idle_tokens: Any
-    resident: Any
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """What a placement policy decides on. Tiers come with what they probed; `promote_to` is in order of preference."""
-
-    index: ModelIndex
-    tiers: tuple[TierInfo, ...]
-    promote_to: tuple[str, ...] = ()
-    kv_bytes: int = 0
-    heat: ExpertStats | None = None
-
-
-@runtime_checkable
-class PlacementPolicy(Protocol):
-    """Decides which bytes live where. Pure: no clock, no disk, no socket, no log."""
-
-    def plan(self, request: PlanRequest) -> PlacementPlan: ...
-
-
-@runtime_checkable
-class Scores(Protocol):
-    """A policy that goes on deciding while the model generates."""
-
-    def score(self, stats: ExpertStats) -> Any:
-        """Return how much each expert deserves fast memory: a float64 array over flat numbers, 0 for not at all.
-
-        The core turns scores into moves: admission, hysteresis, victims and budget are its business.
-        """
 
 
 # ---- backends --------------------------------------------------------------------------------------------------------
