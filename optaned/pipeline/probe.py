@@ -11,6 +11,7 @@ from optaned.errors import PluginError
 from optaned.hooks.drivers import Device, Env, Offloads
 from optaned.pipeline.bandwidth import with_bandwidth
 from optaned.pipeline.stage import stage
+from optaned.system.commands import runner
 from optaned.system.paths import state_dir
 
 
@@ -34,7 +35,7 @@ def _devices(resolved: ResolvedConfig, env: Env) -> tuple[Device, ...]:
 
 def _probe_one(tier: ResolvedDriver, env: Env) -> TierInfo:
     with stage("probe", f"tiers.{tier.name} (driver {tier.driver.name})"):
-        opened = tier.open(env)
+        opened = tier.open(replace(env, run=runner(tier.driver.needs.commands)))
         try:
             found = opened.probe()
         finally:
