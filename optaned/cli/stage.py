@@ -75,8 +75,12 @@ def stage(
         return
     word = obeyed_word_path()
     click.echo(_guard_line(word), err=True)
-    with reporter(is_terminal=sys.stderr.isatty()) as report:
-        Staging(word, report, verify=verify, move=move).run(plan)
+    try:
+        with reporter(is_terminal=sys.stderr.isatty()) as report:
+            Staging(word, report, verify=verify, move=move).run(plan)
+    except KeyboardInterrupt:
+        click.echo("stopped; run it again to go on from here", err=True)
+        raise
     if plan.waiting:
         raise BusyError(*(f"{job.name}: waits: {job.note}; stage it again when it is there" for job in plan.waiting))
 
