@@ -57,7 +57,7 @@ class FsdaxTier:
         if not folder.is_dir():
             raise MissingFileError(f"{self.options.mount}: no such folder; mount it or correct `mount`")
         mount = mount_of(self.env, self.options.mount)
-        proof = prove(mount, folder, self.env, self.is_dax)
+        proof = prove(mount, self.options.mount, self.env, self.is_dax)
         try:
             room = os.statvfs(folder)
         except OSError as error:

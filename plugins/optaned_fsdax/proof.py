@@ -23,24 +23,24 @@ _WHY_NOT = (
 _MOST_FILES = 1000
 
 
-def prove(mount: Mount, folder: Path, env: Env, is_dax: IsDax) -> str:
-    """Return what proves that files below `folder` are DAX. Raises UnavailableError with the reason and the next step.
+def prove(mount: Mount, asked: Path, env: Env, is_dax: IsDax) -> str:
+    """Return what proves that files below the folder `asked` are DAX. Raises UnavailableError with the reason and the next step.
 
     A file's own word proves it for any device (PMem may lie under LVM); without one, device and mount option have to.
     """
-    answers = [(file, _ask(is_dax, file)) for file in itertools.islice(_files(folder), _MOST_FILES)]
+    answers = [(file, _ask(is_dax, file)) for file in itertools.islice(_files(env.path(asked)), _MOST_FILES)]
     said_no = [file for file, answer in answers if answer is False]
     if not said_no and any(answer for _, answer in answers):
         return f"DAX: statx says so of {len(answers)} files"
     if fault := _fault_of_device(mount, env) or _fault_of_options(mount):
-        raise UnavailableError(f"{mount.point}: {fault}")
-    asked = any(option in _ALWAYS for option in mount.options)
+        raise UnavailableError(f"{asked}: {fault}")
+    always = any(option in _ALWAYS for option in mount.options)
     remount = f"umount {mount.point} && mount -o dax=always {mount.source} {mount.point}"
     if said_no:
-        raise UnavailableError(f"{said_no[0]}: is not mapped by DAX; {_WHY_NOT if asked else f'run `{remount}`'}")
-    if not asked:
+        raise UnavailableError(f"{said_no[0]}: is not mapped by DAX; {_WHY_NOT if always else f'run `{remount}`'}")
+    if not always:
         why = "and this kernel does not tell of files" if answers else "and no file is there to ask"
-        raise UnavailableError(f"{mount.point}: is mounted without dax=always, {why}; run `{remount}`")
+        raise UnavailableError(f"{asked}: is mounted without dax=always, {why}; run `{remount}`")
     return "DAX: by mount option" if answers else "DAX: by mount option; no file there to ask"
 
 
