@@ -24,7 +24,7 @@ _MOST_FILES = 1000
 
 
 def prove(mount: Mount, asked: Path, env: Env, is_dax: IsDax) -> str:
-    """Return what proves that files below the folder `asked` are DAX. Raises UnavailableError with the reason and the next step.
+    """Return what proves that files below the folder `asked` are DAX. Raises UnavailableError with reason and next step.
 
     A file's own word proves it for any device (PMem may lie under LVM); without one, device and mount option have to.
     """
