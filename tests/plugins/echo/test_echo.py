@@ -20,6 +20,7 @@ from optaned.api import (
     Env,
     GrammarError,
     LoadRequest,
+    Mapped,
     Row,
     Sampling,
     Tapped,
@@ -237,15 +238,43 @@ def test_embeddings_are_of_length_one_and_depend_on_the_text() -> None:
         echo.embed(0, b"one", should_abort=lambda: True)
 
 
-def test_router_choices_are_taken_once() -> None:
+def test_router_choices_are_kept_while_traced_and_taken_once() -> None:
     echo = model(layers=2, experts=4, experts_used=2)
     assert isinstance(echo, Tapped)
-    feed(echo, [1, 2, 3])
+    feed(echo, [1, 2])
+    assert echo.take_choices() == ()
+    echo.trace(on=True)
+    feed(echo, [1, 2, 3], at=2)
     choices = echo.take_choices()
     assert [choice.layer for choice in choices] == [0, 1] * 3
     assert all(len(set(choice.experts)) == 2 and max(choice.experts) < 4 for choice in choices)
     assert echo.take_choices() == ()
     assert model().take_choices() == ()
+
+
+def test_decoding_and_prefill_are_counted_apart_and_once() -> None:
+    echo = model(layers=2, experts=4, experts_used=2)
+    feed(echo, [1, 2, 3])
+    echo.decode([Row(4, 3, 0, logits=True)])
+    counts = echo.take_counts()
+    assert (counts.tokens, counts.prefill_tokens) == (1, 3)
+    assert (counts.decode.shape, counts.decode.sum(), counts.prefill.sum()) == ((2, 4), 4, 12)
+    assert echo.take_counts().decode.sum() == 0
+
+
+def test_files_that_are_there_are_mapped_and_a_changed_byte_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "weights"
+    file.write_bytes(bytes(range(256)) * 64)
+    echo = EchoModel(LoadRequest((file, tmp_path / "none"), context=10, slots=1, threads=1), EchoOptions())
+    assert isinstance(echo, Mapped)
+    assert echo.mapped_files == (file,)
+    feed(echo, [1])
+    with file.open("r+b") as opened:
+        opened.write(b"x")
+    with pytest.raises(RuntimeError, match="its bytes changed while it was mapped"):
+        feed(echo, [2], at=1)
+    echo.close()
+    assert echo.mapped_files == ()
 
 
 def load(progress: Callable[[float], bool], **options: Any) -> EchoModel:
