@@ -49,6 +49,8 @@ class Store(Protocol):
 
     def stats(self) -> BlockStats: ...
 
+    def heed_memory(self) -> str | None: ...
+
 
 class BlockHouse:
     """Implements `House`. All tiers that take bytes are one budget of memory, told under the first one's name."""
@@ -86,6 +88,7 @@ class BlockHouse:
 
     def settle(self, promotions: Sequence[Promotion], learning: Learning, progress: Progress) -> None:
         """Read the planned trunk, then experts by saved heat, else those of the plan, until the budget is used."""
+        self._heed_memory()
         tensors = [number for part in promotions for number in part.tensors]
         jobs = [(self._bring_trunk, part) for part in _batches(tensors, self._book.tensor_bytes)]
         experts = self._first_experts(promotions, learning)
@@ -102,8 +105,9 @@ class BlockHouse:
                 return
             done += part.size_bytes
 
-    def exchange(self, learning: Learning, allowed_bytes: float, interrupt: Interrupt) -> None:
-        """Nothing to do: a miss is read when the router has chosen it, and pushes out what was used longest ago."""
+    def exchange(self, learning: Learning, allowed_bytes: float, interrupt: Interrupt) -> None:  # noqa: ARG002
+        """See to memory only: a miss is read when the router has chosen it, and pushes out what was used longest ago."""
+        self._heed_memory()
 
     def order(self, move: Move, warmth: NDArray[np.float64]) -> Order:
         self._refresh()
@@ -157,12 +161,16 @@ class BlockHouse:
     def _bring_experts(self, part: _Batch) -> None:
         self._store.promote(part.numbers)
 
+    def _heed_memory(self) -> None:
+        if said := self._store.heed_memory():
+            self._fail(said)
+
     def _refresh(self) -> None:
         self._book.tier_of_expert[:] = np.where(self._store.resident(), 0, HOME)
 
     def _fail(self, fault: str) -> None:
         if fault != self.fault:
-            log.warning("a move failed: %s", fault)
+            log.warning("moving: %s", fault)
         self.fault = fault
 
 

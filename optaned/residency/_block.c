@@ -520,9 +520,9 @@ static int replace(struct store *s, struct shard *at) {
     uint8_t *start = at->base + at->low;
     size_t length = at->high - at->low;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
-    if (mmap(start, length, PROT_READ, flags, -1, 0) == MAP_FAILED) return errno;
     struct uffdio_register missing = {.range = {(uintptr_t)start, length}, .mode = UFFDIO_REGISTER_MODE_MISSING};
-    if (ioctl(s->uffd, UFFDIO_REGISTER, &missing)) {
+    /* A mmap with MAP_FIXED that fails may have unmapped what was there: put it back in either case. */
+    if (mmap(start, length, PROT_READ, flags, -1, 0) == MAP_FAILED || ioctl(s->uffd, UFFDIO_REGISTER, &missing)) {
         int error = errno;
         restore(at);
         return error;
@@ -557,14 +557,14 @@ static void *zeros(size_t count, size_t size) {
 }
 
 void block_close(struct store *s) {
-    for (int32_t i = 0; i < s->shard_count; i++)
-        if (s->watching && s->shards[i].base) restore(&s->shards[i]); /* before the faults lose their keeper */
-    if (s->watching) {
+    if (s->watching) { /* it may be bringing in what a reader, served by the first page of it, no longer waits for */
         uint64_t one = 1;
         if (write(s->stop_fd, &one, sizeof one) < 0) abort();
         pthread_join(s->fault_thread, NULL);
     }
     if (s->pool) fill_close(s->pool);
+    for (int32_t i = 0; i < s->shard_count; i++)
+        if (s->shards[i].base) restore(&s->shards[i]); /* then uffd: closed over missing pages they would read as zeros */
     for (int32_t i = 0; i < s->shard_count; i++) {
         if (s->shards[i].fd > 0) close(s->shards[i].fd);
         if (s->shards[i].direct_fd > 0) close(s->shards[i].direct_fd);

@@ -10,7 +10,7 @@ import ctypes
 import importlib.util
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from optaned.domain.model import ModelIndex
 from optaned.errors import UnavailableError
+from optaned.residency.cliff import look, next_step
 from optaned.residency.maps import MappedFile, Mapping, find_mappings
 from optaned.residency.pieces import Int32, Pieces, cut_into_pieces
 
@@ -93,9 +94,11 @@ def refusal() -> str | None:
 class BlockStore:
     """The resident part of a model on block homes. Its methods may be called from any thread; `close` by the owner."""
 
-    def __init__(self, native: ctypes.CDLL, store: int, pieces: Pieces, trunk: Int32) -> None:
+    def __init__(self, native: ctypes.CDLL, store: int, pieces: Pieces, *, trunk: Int32, asked_bytes: int) -> None:
         self._native = native
         self._store = store
+        self._asked_bytes = asked_bytes
+        self._swapped_bytes = 0
         self._pieces = pieces
         self._trunk = trunk
         self.hook_function: int = native.block_hook()
@@ -130,7 +133,7 @@ class BlockStore:
         store = native.block_open(ctypes.byref(request.opening), ctypes.byref(error))
         if not store:
             raise UnavailableError(f"{files[0]}: its mapping cannot be taken over: {os.strerror(error.value)}")
-        return cls(native, store, pieces, trunk)
+        return cls(native, store, pieces, trunk=trunk, asked_bytes=budget_bytes)
 
     def attach(self, model: Announces) -> bool:
         """Have a model's router announce its choices to this store; False when it cannot: then reads go through faults."""
@@ -154,6 +157,25 @@ class BlockStore:
 
     def resize(self, budget_bytes: int) -> None:
         """Live with another budget from now on; what no longer fits goes home at once."""
+        self._asked_bytes = budget_bytes
+        self._resize(budget_bytes)
+
+    def heed_memory(self) -> str | None:
+        """Look at the machine's memory and hold less, or more again up to what was asked for; say so when it does."""
+        memory = look()
+        if memory is None:
+            return None
+        new_bytes = max(0, memory.swapped_bytes - self._swapped_bytes)
+        self._swapped_bytes = memory.swapped_bytes
+        now = self.stats()
+        held_bytes = now.pinned_bytes + now.cached_bytes + now.streamed_bytes
+        step = next_step(now.budget_bytes, self._asked_bytes, held_bytes, replace(memory, swapped_bytes=new_bytes))
+        if step is None:
+            return None
+        self._resize(step.budget_bytes)
+        return step.reason
+
+    def _resize(self, budget_bytes: int) -> None:
         self._native.block_resize(self._store, budget_bytes, _reserve(budget_bytes, self._pieces))
 
     def resident(self) -> NDArray[np.bool_]:

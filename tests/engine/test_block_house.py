@@ -39,6 +39,7 @@ class FakeStore:
     held: list[int] = field(default_factory=list)
     pinned: set[int] = field(default_factory=set)
     evicted_bytes: int = 0
+    memory_says: str | None = None
 
     @property
     def used_bytes(self) -> int:
@@ -66,6 +67,9 @@ class FakeStore:
 
     def unpin(self, flats: Sequence[int]) -> None:
         self.pinned -= set(flats)
+
+    def heed_memory(self) -> str | None:
+        return self.memory_says
 
     def resident(self) -> NDArray[np.bool_]:
         return np.isin(np.arange(EXPERTS), self.held)
@@ -150,3 +154,10 @@ def test_moves_by_hand_are_the_store_s() -> None:
     assert (store.held, store.pinned) == ([2, 3], set())
     assert do("demote", 3) == "demoting 1 expert, 100 B; they come back when the router chooses them"
     assert store.held == [2]
+
+
+def test_what_memory_forces_is_said() -> None:
+    home, store = open_house()
+    store.memory_says = "9 GB of resident weights would leave too little memory; 7 GB are kept"
+    home.exchange(learning(), 0.0, lambda: False)
+    assert home.fault == store.memory_says

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from optaned.domain.model import ByteRange, Group, ModelIndex, Shard, Tensor
 from optaned.residency import block
 from optaned.residency.block import BlockStore
+from optaned.residency.cliff import Memory
 
 PAGE = 4096
 LAYERS, EXPERTS, USED = 3, 6, 2
@@ -184,6 +185,20 @@ def test_a_smaller_budget_is_lived_with_at_once(tmp_path: Path) -> None:
         stats = it.store.stats()
         assert stats.cached_bytes + stats.pinned_bytes + stats.streamed_bytes <= 40 * PAGE
         assert it.everything_is_true()
+
+
+def test_memory_that_runs_short_is_heeded_and_what_was_asked_for_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(model(tmp_path), budget_bytes=200 * PAGE) as it:
+        it.store.promote(range(LAYERS * EXPERTS))
+        monkeypatch.setattr(block, "look", lambda: Memory(1 << 30, 1 << 31, 100 * PAGE))
+        assert "swapped" in (it.store.heed_memory() or "")
+        assert it.store.stats().budget_bytes == 100 * PAGE
+        assert it.store.stats().cached_bytes <= 100 * PAGE
+        grown = it.store.heed_memory()  # nothing more went into swap since
+        assert "free again" in (grown or "")
+        assert it.store.stats().budget_bytes == 200 * PAGE
 
 
 def test_the_number_of_mappings_does_not_grow(tmp_path: Path) -> None:
