@@ -9,18 +9,24 @@ from optaned.domain.tiers import PlacementPlan, TierInfo, TierKind, home_of
 from optaned.engine.messages import Placement, Promotion, TierSpec
 from optaned.hooks.drivers import Env, Scores
 from optaned.pipeline.run import Prepared
+from optaned.residency.preflight import check_overcommit
 
 log = logging.getLogger("optaned.server")
 
 
 def placement_of(resolved: ResolvedConfig, prepared: Prepared) -> Placement | None:
-    """Return the engine's part of a plan; None for a model without files."""
+    """Return the engine's part of a plan; None for a model without files.
+
+    Raises ConfigError, before anything is loaded, where this kernel would refuse to map a model for moving.
+    """
     index, plan = prepared.index, prepared.plan
     if index is None or plan is None:
         return None
     homes = [home_of(shard.lies_at, prepared.tiers) for shard in index.shards]
     takers = _takers(resolved, prepared.tiers, plan)
     names = {spec.name for spec in takers}
+    if takers:
+        check_overcommit()
     return Placement(
         digest=index.digest,
         homes=tuple("byte" if home is not None and home.kind is TierKind.BYTE else "block" for home in homes),

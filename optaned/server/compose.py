@@ -32,13 +32,12 @@ def model_specs(
     for name in sorted(resolved.models, key=lambda name: (name != resolved.default_model, name)):
         try:
             prepared = prepare(resolved, Env(log=log), model=name, report=report)
+            specs[name] = _spec(resolved, name, prepared, word_path)
         except OptanedError as error:
             if name == resolved.default_model:
                 raise
             for line in error.lines:
                 log.warning("the model %s cannot be loaded: %s", name, line)
-            continue
-        specs[name] = _spec(resolved, name, prepared, word_path)
     return specs
 
 

@@ -30,7 +30,8 @@ def command(context: click.Context, *, as_json: bool, wait: bool, timeout_s: flo
     \b
     JSON: socket, pid, model, state (unloaded|loading|ready|restarting|failed|stopping), fraction (0 to 1), detail,
     waiting, active, thermal {level, duty, reason, paused}, slots {total, busy}, tokens {prompt, cached, completion,
-    per_s} (since the daemon started; per_s null before the first answer), and what the daemon adds.
+    per_s} (since the daemon started; per_s null before the first answer), placement {policy, moving, skew} (null for a
+    model without files), and what the daemon adds.
     """
     daemon = daemon_of(context)
     if wait:
@@ -45,7 +46,7 @@ def command(context: click.Context, *, as_json: bool, wait: bool, timeout_s: flo
 
 
 def look(daemon: Daemon) -> dict[str, Any]:
-    """Return what `--json` prints, asked of `/ready`, `/slots` and `/metrics`."""
+    """Return what `--json` prints, asked of `/ready`, `/slots`, `/metrics` and `/tiers`."""
     reply = daemon.ask("GET", "/ready")
     if not isinstance(reply.body, dict) or "state" not in reply.body:
         raise UnavailableError(f"what answers at {daemon.address} is not this version's daemon")
@@ -54,7 +55,14 @@ def look(daemon: Daemon) -> dict[str, Any]:
     busy = sum(state != "idle" for state in states)
     place = {"socket": str(daemon.address.path), "pid": reply.pid}
     counted = {"slots": {"total": len(states), "busy": busy}, "tokens": tokens_of(daemon.figures())}
-    return {**place, **reply.body, **counted}
+    return {**place, **reply.body, **counted, "placement": placement_of(daemon.ask("GET", "/tiers").body)}
+
+
+def placement_of(tiers: Any) -> dict[str, Any] | None:
+    """Return policy, what it says of moves, and skew; None where nothing is placed."""
+    if not isinstance(tiers, dict) or not tiers.get("tiers"):
+        return None
+    return {name: tiers.get(name) for name in ("policy", "moving", "skew")}
 
 
 def tokens_of(figures: Mapping[str, float]) -> dict[str, float | None]:
@@ -74,6 +82,9 @@ def rows(view: Mapping[str, Any]) -> list[tuple[str, str]]:
     queue = f", {waiting} waiting" if isinstance(waiting, int) else ""
     lines.append(("slots", f"{slots['busy']} of {slots['total']} busy{queue}"))
     lines.append(("tokens", _tokens(view["tokens"])))
+    placed = view.get("placement")
+    if placed and placed["moving"]:
+        lines.append(("tiers", f"{placed['policy']}: {placed['moving']}"))
     return [*lines, ("daemon", f"pid {view['pid']} on {view['socket']}")]
 
 

@@ -24,6 +24,13 @@ def test_status_shows_everything_at_a_glance(ctl, daemon, view) -> None:
     ]
 
 
+def test_status_says_why_experts_move_or_do_not(ctl, daemon, view) -> None:
+    said = "expert moves are off: the router chooses all experts almost alike"
+    daemon.tiers = {"policy": "heat", "moving": said, "skew": 0.01, "tiers": [{"name": "dram0"}]}
+    assert ctl("status").out.splitlines()[4] == f"tiers   heat: {said}"
+    assert json.loads(ctl("status", "--json").out)["placement"] == {"policy": "heat", "moving": said, "skew": 0.01}
+
+
 def test_status_as_json_keeps_the_daemons_words(ctl, daemon) -> None:
     found = json.loads(ctl("status", "--json").out)
     assert found["pid"] == os.getpid()
