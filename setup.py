@@ -6,13 +6,11 @@ the install goes on without them, and what needs them says so when it is used.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from setuptools import Extension, setup
 
 _SOURCES = {
     "optaned_llamacpp._tap": ["plugins/optaned_llamacpp/_tap.c"],
-    "optaned.residency._block": ["optaned/residency/_block.c", "optaned/residency/_fill.c"],
+    "optaned.residency._block": [f"optaned/residency/_{part}.c" for part in ("block", "fill", "warmth")],
     "optaned.residency._nopopulate": ["optaned/residency/_nopopulate.c"],
 }
 
@@ -22,11 +20,11 @@ setup(
             name,
             sources,
             extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra", "-pthread"],
-            depends=["optaned/residency/_fill.h"],
+            depends=["optaned/residency/_fill.h", "optaned/residency/_warmth.h"],
+            libraries=["m"],
             define_macros=[("_GNU_SOURCE", "1")],
             optional=True,
         )
         for name, sources in _SOURCES.items()
-        if Path(sources[0]).exists()
     ]
 )

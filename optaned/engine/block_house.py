@@ -41,6 +41,8 @@ class Store(Protocol):
 
     def promote(self, flats: Sequence[int], *, pinned: bool = False) -> int: ...
 
+    def expect(self, flats: Sequence[int]) -> None: ...
+
     def demote(self, flats: Sequence[int]) -> None: ...
 
     def unpin(self, flats: Sequence[int]) -> None: ...
@@ -92,6 +94,7 @@ class BlockHouse:
         tensors = [number for part in promotions for number in part.tensors]
         jobs = [(self._bring_trunk, part) for part in _batches(tensors, self._book.tensor_bytes)]
         experts = self._first_experts(promotions, learning)
+        self._store.expect(experts)
         jobs += [(self._bring_experts, part) for part in _batches(experts, self._expert_bytes)]
         total = sum(part.size_bytes for _, part in jobs)
         done = 0
@@ -106,7 +109,7 @@ class BlockHouse:
             done += part.size_bytes
 
     def exchange(self, learning: Learning, allowed_bytes: float, interrupt: Interrupt) -> None:  # noqa: ARG002
-        """See to memory only: a miss is read when the router has chosen it, and pushes out what was used longest ago."""
+        """See to memory only: a miss is read when the router has chosen it, and pushes out the coldest."""
         self._heed_memory()
 
     def order(self, move: Move, warmth: NDArray[np.float64]) -> Order:

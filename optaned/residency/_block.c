@@ -10,10 +10,12 @@
  * budget; knows no tensor, no router and no clock but for its own statistics.
  */
 #include "_fill.h"
+#include "_warmth.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -38,11 +40,9 @@ enum state { HOME, CACHED, STREAMED, PINNED };
 
 struct piece {
     uint64_t offset, size;
-    int32_t shard;
-    uint8_t state;
-    uint8_t loading, doomed;
-    uint32_t epoch; /* of the choice that used it last: what is needed now is no victim */
-    int32_t newer, older; /* neighbours in the list of its state */
+    int32_t shard, expert; /* flat number; NONE: trunk */
+    uint8_t state, loading, doomed;
+    int32_t newer, older; /* neighbours in the list of streamed pieces */
 };
 
 struct list {
@@ -65,12 +65,18 @@ struct store {
     bool watching;
     struct fill_pool *pool;
     struct shard *shards;
-    int32_t shard_count, piece_count, layers, rows, experts, parts;
+    int32_t shard_count, piece_count, layers, rows, experts, parts; /* experts of one layer */
     struct piece *pieces;
     int32_t *row_of_layer, *first, *members; /* pieces of part k of flat expert f: members[first[f*parts+k] …] */
     uint64_t budget, stream_reserve, pinned, *row_bytes;
-    struct list cached, streamed;
-    uint32_t epoch;
+    struct list streamed;
+    struct warmth *warmth;
+    int32_t *held, *place, *cached_pieces, held_count; /* experts with cached pieces, where in `held`, how many */
+    uint64_t cached_bytes;
+    int32_t *victims;
+    float *scores;
+    uint32_t epoch; /* of the choice at hand: what it uses is no victim */
+    uint32_t *expert_epoch;
     uint32_t *chosen_epoch, *chosen_count; /* by expert, of the choice at hand */
     int32_t *chosen, *wanted, *plan; /* experts; pieces to fill now; pieces to stream in the order of their use */
     int32_t plan_count;
@@ -93,45 +99,49 @@ static uint64_t now_ns(void) {
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
-static struct list *list_of(struct store *s, int state) {
-    return state == CACHED ? &s->cached : state == STREAMED ? &s->streamed : NULL;
-}
-
 static void unlink_piece(struct store *s, int32_t i) {
     struct piece *p = &s->pieces[i];
-    struct list *list = list_of(s, p->state);
-    if (list) {
-        *(p->newer == NONE ? &list->newest : &s->pieces[p->newer].older) = p->older;
-        *(p->older == NONE ? &list->oldest : &s->pieces[p->older].newer) = p->newer;
-        list->bytes -= span(p);
+    if (p->state == STREAMED) {
+        *(p->newer == NONE ? &s->streamed.newest : &s->pieces[p->newer].older) = p->older;
+        *(p->older == NONE ? &s->streamed.oldest : &s->pieces[p->older].newer) = p->newer;
+        s->streamed.bytes -= span(p);
     } else if (p->state == PINNED) {
         s->pinned -= span(p);
+    } else if (p->state == CACHED) {
+        s->cached_bytes -= span(p);
+        if (--s->cached_pieces[p->expert] == 0) { /* the last of the held ones takes its place */
+            int32_t last = s->held[--s->held_count];
+            s->held[s->place[p->expert]] = last;
+            s->place[last] = s->place[p->expert];
+        }
     }
     p->state = HOME;
     p->newer = p->older = NONE;
 }
 
-/* Give a piece at home a state; `cold` puts it where victims are taken from. */
-static void link_piece(struct store *s, int32_t i, int state, bool cold) {
+/* Give a piece at home a state. */
+static void link_piece(struct store *s, int32_t i, int state) {
     struct piece *p = &s->pieces[i];
-    struct list *list = list_of(s, state);
     p->state = (uint8_t)state;
-    if (!list) {
+    if (state == STREAMED) {
+        p->older = s->streamed.newest;
+        *(p->older == NONE ? &s->streamed.oldest : &s->pieces[p->older].newer) = i;
+        s->streamed.newest = i;
+        s->streamed.bytes += span(p);
+    } else if (state == PINNED) {
         s->pinned += span(p);
-        return;
+    } else if (state == CACHED) {
+        s->cached_bytes += span(p);
+        if (s->cached_pieces[p->expert]++ == 0) {
+            s->place[p->expert] = s->held_count;
+            s->held[s->held_count++] = p->expert;
+        }
     }
-    list->bytes += span(p);
-    p->newer = cold ? list->oldest : NONE;
-    p->older = cold ? NONE : list->newest;
-    if (p->newer != NONE) s->pieces[p->newer].older = i;
-    if (p->older != NONE) s->pieces[p->older].newer = i;
-    if (cold || list->oldest == NONE) list->oldest = i;
-    if (!cold || list->newest == NONE) list->newest = i;
 }
 
-static void restate(struct store *s, int32_t i, int state, bool cold) {
+static void restate(struct store *s, int32_t i, int state) {
     unlink_piece(s, i);
-    link_piece(s, i, state, cold);
+    link_piece(s, i, state);
 }
 
 /* ---- giving memory back ------------------------------------------------------------------------------------------ */
@@ -186,24 +196,55 @@ static void let_go(struct store *s) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static uint64_t used(const struct store *s) { return s->pinned + s->cached.bytes + s->streamed.bytes; }
+static uint64_t used(const struct store *s) { return s->pinned + s->cached_bytes + s->streamed.bytes; }
 
-/* Drop the oldest of a list that is neither needed now nor on its way in. False when there is none. */
-static bool drop_oldest(struct store *s, struct list *list) {
-    for (int32_t i = list->oldest; i != NONE; i = s->pieces[i].newer) {
-        if (s->pieces[i].loading || s->pieces[i].epoch == s->epoch) continue;
+/* Drop the streamed piece that came first of those that are there. False when there is none. */
+static bool drop_streamed(struct store *s) {
+    for (int32_t i = s->streamed.oldest; i != NONE; i = s->pieces[i].newer) {
+        if (s->pieces[i].loading) continue;
         send_home(s, i);
         return true;
     }
     return false;
 }
 
-/* Make room for a piece that decoding wants: streamed ones go first, then what was not used for longest. */
-static bool make_room(struct store *s, uint64_t size) {
-    uint64_t cap = s->budget > s->stream_reserve ? s->budget - s->stream_reserve : 0;
-    while (used(s) + size > cap)
-        if (!drop_oldest(s, &s->streamed) && !drop_oldest(s, &s->cached)) return false;
-    return true;
+static uint64_t send_expert_home(struct store *s, int32_t flat) {
+    uint64_t freed = 0;
+    for (int32_t m = s->first[flat * s->parts]; m < s->first[(flat + 1) * s->parts]; m++) {
+        struct piece *p = &s->pieces[s->members[m]];
+        if (p->state != CACHED || p->loading) continue;
+        freed += span(p);
+        send_home(s, s->members[m]);
+    }
+    return freed;
+}
+
+/* Let the coldest experts go until so much is free; what is used now stays. One look at all that are held (15,000 of K3's
+ * in 100 GB: 0.1 ms), then the coldest of them again and again: a layer misses a handful. */
+static void evict_coldest(struct store *s, uint64_t size) {
+    int32_t count = s->held_count;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t flat = s->victims[i] = s->held[i];
+        s->scores[i] = s->expert_epoch[flat] == s->epoch ? INFINITY : warmth_of(s->warmth, flat);
+    }
+    for (uint64_t freed = 0; freed < size;) {
+        int32_t coldest = 0;
+        for (int32_t i = 1; i < count; i++)
+            if (s->scores[i] < s->scores[coldest]) coldest = i;
+        if (!count || s->scores[coldest] == INFINITY) return;
+        s->scores[coldest] = INFINITY;
+        freed += send_expert_home(s, s->victims[coldest]);
+    }
+}
+
+/* What decoding and plans may fill: all but the reserve for streaming. */
+static uint64_t capacity(const struct store *s) { return s->budget > s->stream_reserve ? s->budget - s->stream_reserve : 0; }
+
+/* Make room, as far as it can be made: streamed pieces go first. */
+static void make_room(struct store *s, uint64_t size, uint64_t most) {
+    while (used(s) + size > most && drop_streamed(s)) {
+    }
+    if (used(s) + size > most) evict_coldest(s, used(s) + size - most);
 }
 
 /* ---- filling ----------------------------------------------------------------------------------------------------- */
@@ -242,10 +283,9 @@ static int fill(struct store *s, int32_t *pieces, int32_t count, bool sorted) {
 }
 
 /* Mark a piece at home as on its way in. */
-static void take_in(struct store *s, int32_t i, int state, bool cold) {
-    link_piece(s, i, state, cold);
+static void take_in(struct store *s, int32_t i, int state) {
+    link_piece(s, i, state);
     s->pieces[i].loading = 1;
-    s->pieces[i].epoch = s->epoch;
 }
 
 /* ---- the router's choice ----------------------------------------------------------------------------------------- */
@@ -269,34 +309,39 @@ static int32_t distinct(struct store *s, const int32_t *ids, int used_count, int
     return count;
 }
 
-/* Decoding: what is there becomes the newest, what is missing is read into the place of the oldest. What finds no room is
- * streamed through the fault thread, as in prefill. */
+/* Decoding: what is missing is read into the place of the coldest. What finds no room is streamed through the fault thread,
+ * as in prefill. */
 static int32_t choose_for_decode(struct store *s, int row, int32_t chosen) {
     int32_t wanted = 0;
+    uint64_t missing = 0;
+    if (row == 0) warmth_tick(s->warmth);
     for (int32_t c = 0; c < chosen; c++) { /* first all hits, so that no miss evicts one of them */
         int32_t flat = row * s->experts + s->chosen[c];
         bool hit = true;
+        warmth_use(s->warmth, flat, s->chosen_count[s->chosen[c]]);
+        s->expert_epoch[flat] = s->epoch;
         for (int32_t m = s->first[flat * s->parts]; m < s->first[(flat + 1) * s->parts]; m++) {
             struct piece *p = &s->pieces[s->members[m]];
             if (p->state == HOME) {
                 hit = false;
+                missing += span(p);
                 s->stats.missed_bytes += p->size;
                 continue;
             }
-            p->epoch = s->epoch;
             s->stats.hit_bytes += p->size;
-            if (p->state != PINNED) restate(s, s->members[m], CACHED, false);
+            if (p->state == STREAMED) restate(s, s->members[m], CACHED);
         }
         *(hit ? &s->stats.hit_experts : &s->stats.missed_experts) += 1;
     }
+    if (missing) make_room(s, missing, capacity(s));
     for (int32_t part = 0; part < s->parts; part++)
         for (int32_t c = 0; c < chosen; c++) {
             int32_t cell = (row * s->experts + s->chosen[c]) * s->parts + part;
             for (int32_t m = s->first[cell]; m < s->first[cell + 1]; m++) {
                 int32_t i = s->members[m];
                 if (s->pieces[i].state != HOME) continue;
-                if (make_room(s, span(&s->pieces[i]))) {
-                    take_in(s, i, CACHED, false);
+                if (used(s) + span(&s->pieces[i]) <= capacity(s)) {
+                    take_in(s, i, CACHED);
                     s->wanted[wanted++] = i;
                 } else {
                     s->plan[s->plan_count++] = i;
@@ -313,10 +358,10 @@ static bool whole_expert_is_home(const struct store *s, int32_t flat) {
 }
 
 /* Prefill wants nearly every expert once. It may use what decoding does not: a layer's fair share of a cache that is not yet
- * full goes to the experts that this prompt chose most, at the cold end; all else is streamed in the order of its use. */
-static int32_t choose_for_prefill(struct store *s, int row, int32_t chosen) {
+ * full goes to the experts that this prompt chose most; all else is streamed in the order of its use. */
+static int32_t choose_for_prefill(struct store *s, int row, int32_t chosen, int tokens) {
     int32_t wanted = 0;
-    uint64_t cap = s->budget > s->stream_reserve ? s->budget - s->stream_reserve : 0;
+    uint64_t cap = capacity(s);
     uint64_t fair = (cap > s->pinned ? cap - s->pinned : 0) / (uint64_t)s->rows;
     uint64_t held = 0;
     for (int32_t cell = row * s->experts * s->parts; cell < (row + 1) * s->experts * s->parts; cell++)
@@ -334,14 +379,16 @@ static int32_t choose_for_prefill(struct store *s, int row, int32_t chosen) {
                 best = e;
         }
         if (best == NONE) break;
-        s->chosen_count[best] = 0;
         int32_t flat = row * s->experts + best;
+        float share = (float)s->chosen_count[best] / (float)tokens;
+        s->chosen_count[best] = 0;
         for (int32_t m = s->first[flat * s->parts]; m < s->first[(flat + 1) * s->parts]; m++)
             size += span(&s->pieces[s->members[m]]);
         if (held + size > fair || used(s) + size > cap) break;
         held += size;
+        warmth_expect(s->warmth, flat, share / 2); /* a prompt is not yet an answer */
         for (int32_t m = s->first[flat * s->parts]; m < s->first[(flat + 1) * s->parts]; m++) {
-            take_in(s, s->members[m], CACHED, true);
+            take_in(s, s->members[m], CACHED);
             s->wanted[wanted++] = s->members[m];
             s->stats.prefill_missed_bytes += s->pieces[s->members[m]].size;
         }
@@ -357,7 +404,7 @@ static int32_t choose_for_prefill(struct store *s, int row, int32_t chosen) {
                     s->stats.prefill_missed_bytes += p->size;
                 } else if (!p->loading) {
                     s->stats.prefill_hit_bytes += p->size;
-                    if (p->state == STREAMED) restate(s, s->members[m], STREAMED, false);
+                    if (p->state == STREAMED) restate(s, s->members[m], STREAMED);
                 }
             }
         }
@@ -374,18 +421,17 @@ static int32_t stream_from(struct store *s, int32_t *wanted, int32_t at, uint64_
         uint64_t size = span(&s->pieces[i]);
         if (s->pieces[i].state != HOME) continue;
         if (count && taken + size > most) break;
-        while (used(s) + size > s->budget && drop_oldest(s, &s->streamed)) {
+        while (used(s) + size > s->budget && drop_streamed(s)) {
         }
         taken += size;
-        link_piece(s, i, STREAMED, false);
-        s->pieces[i].loading = 1;
+        take_in(s, i, STREAMED);
         wanted[count++] = i;
     }
     return count;
 }
 
 static uint64_t stream_room(const struct store *s) {
-    uint64_t taken = s->pinned + s->cached.bytes;
+    uint64_t taken = s->pinned + s->cached_bytes;
     return s->budget > taken ? s->budget - taken : 0;
 }
 
@@ -399,7 +445,7 @@ static void on_choice(void *data, int layer, const int32_t *ids, int used_count,
     s->epoch++;
     s->plan_count = 0;
     int32_t chosen = distinct(s, ids, used_count, tokens, stride);
-    int32_t wanted = is_prefill ? choose_for_prefill(s, row, chosen) : choose_for_decode(s, row, chosen);
+    int32_t wanted = is_prefill ? choose_for_prefill(s, row, chosen, tokens) : choose_for_decode(s, row, chosen);
     if (s->plan_count) {
         if (!is_prefill) s->stats.overflows++;
         wanted += stream_from(s, s->wanted + wanted, 0, stream_room(s));
@@ -483,8 +529,7 @@ static void fault(struct store *s, uint64_t address, int32_t *wanted) {
             error = serve_fault(s, shard, page, wanted);
             if (error == ENOMEM) { /* memory is short: live with less */
                 s->budget -= s->budget / 8;
-                while (used(s) > s->budget && (drop_oldest(s, &s->streamed) || drop_oldest(s, &s->cached))) {
-                }
+                make_room(s, 0, s->budget);
             }
             let_go(s);
             if (!error) return;
@@ -584,6 +629,13 @@ void block_close(struct store *s) {
     free(s->wanted);
     free(s->plan);
     free(s->doomed);
+    warmth_free(s->warmth);
+    free(s->held);
+    free(s->place);
+    free(s->cached_pieces);
+    free(s->victims);
+    free(s->scores);
+    free(s->expert_epoch);
     free(s);
 }
 
@@ -625,9 +677,16 @@ struct store *block_open(const struct opening *o, int *error) {
     pthread_mutex_init(&s->lock, NULL);
     s->shard_count = o->shards, s->piece_count = o->pieces, s->layers = o->layers;
     s->rows = o->rows, s->experts = o->experts, s->parts = o->parts;
-    s->epoch = 1; /* pieces begin at 0: used in no choice */
+    s->epoch = 1; /* experts begin at 0: used in no choice */
     s->budget = o->budget, s->stream_reserve = o->stream_reserve;
-    s->cached = s->streamed = (struct list){NONE, NONE, 0};
+    s->streamed = (struct list){NONE, NONE, 0};
+    s->warmth = warmth_new((int32_t)flats);
+    s->held = zeros(flats, sizeof(int32_t));
+    s->place = zeros(flats, sizeof(int32_t));
+    s->cached_pieces = zeros(flats, sizeof(int32_t));
+    s->victims = zeros(flats, sizeof(int32_t));
+    s->scores = zeros(flats, sizeof(float));
+    s->expert_epoch = zeros(flats, sizeof(uint32_t));
     s->shards = zeros((size_t)o->shards, sizeof *s->shards);
     s->pieces = zeros(pieces, sizeof *s->pieces);
     s->row_of_layer = copy_of(o->row_of_layer, (size_t)o->layers * sizeof(int32_t));
@@ -640,7 +699,10 @@ struct store *block_open(const struct opening *o, int *error) {
     s->plan = zeros(pieces, sizeof(int32_t));
     s->doomed = zeros(pieces, sizeof(int32_t));
     for (size_t i = 0; i < pieces; i++)
-        s->pieces[i] = (struct piece){o->offsets[i], o->sizes[i], o->piece_shards[i], HOME, 0, 0, 0, NONE, NONE};
+        s->pieces[i] = (struct piece){o->offsets[i], o->sizes[i], o->piece_shards[i], NONE, HOME, 0, 0, NONE, NONE};
+    for (size_t cell = 0; cell < cells; cell++)
+        for (int32_t m = s->first[cell]; m < s->first[cell + 1]; m++)
+            s->pieces[s->members[m]].expert = (int32_t)(cell / (size_t)o->parts);
     s->stop_fd = eventfd(0, EFD_CLOEXEC);
     s->uffd = open_uffd();
     *error = s->uffd < 0 ? -s->uffd : 0;
@@ -673,7 +735,7 @@ void *block_hook(void) { return (void *)on_choice; }
 /* Bring pieces in, in this order, as far as they fit; `pinned` ones stay. Returns how many are resident, or -errno. */
 int32_t block_bring(struct store *s, const int32_t *pieces, int32_t count, int32_t pinned) {
     int32_t *batch = zeros((size_t)count, sizeof *batch), resident = 0, error = 0;
-    uint64_t cap = s->budget > s->stream_reserve ? s->budget - s->stream_reserve : 0;
+    uint64_t cap = capacity(s);
     pthread_mutex_lock(&s->lock);
     for (int32_t at = 0; at < count && !error;) {
         int32_t filling = 0;
@@ -683,15 +745,16 @@ int32_t block_bring(struct store *s, const int32_t *pieces, int32_t count, int32
             struct piece *p = &s->pieces[pieces[at]];
             if (p->loading) continue;
             if (p->state != HOME) {
-                if (pinned && p->state != PINNED) restate(s, pieces[at], PINNED, false);
+                if (pinned && p->state != PINNED) restate(s, pieces[at], PINNED);
                 resident++;
                 continue;
             }
-            if (used(s) + span(p) > cap && !(pinned && make_room(s, span(p)))) {
+            if (used(s) + span(p) > cap && pinned) make_room(s, span(p), cap);
+            if (used(s) + span(p) > cap) {
                 full = true;
                 break;
             }
-            take_in(s, pieces[at], pinned ? PINNED : CACHED, true);
+            take_in(s, pieces[at], pinned || p->expert == NONE ? PINNED : CACHED);
             size += span(p);
             batch[filling++] = pieces[at];
         }
@@ -711,7 +774,7 @@ void block_release(struct store *s, const int32_t *pieces, int32_t count, int32_
         struct piece *p = &s->pieces[pieces[at]];
         if (p->state == HOME || p->loading) continue;
         if (!only_unpin) send_home(s, pieces[at]);
-        else if (p->state == PINNED) restate(s, pieces[at], CACHED, true);
+        else if (p->state == PINNED && p->expert != NONE) restate(s, pieces[at], CACHED);
     }
     let_go(s);
 }
@@ -721,10 +784,15 @@ void block_resize(struct store *s, uint64_t budget, uint64_t stream_reserve) {
     pthread_mutex_lock(&s->lock);
     s->budget = budget;
     s->stream_reserve = stream_reserve;
-    s->epoch++;
-    while (used(s) > budget && (drop_oldest(s, &s->streamed) || drop_oldest(s, &s->cached))) {
-    }
+    make_room(s, 0, budget);
     let_go(s);
+}
+
+/* Say how often experts are expected to be used, in uses a token: from saved heat, say. */
+void block_expect(struct store *s, const int32_t *flats, const float *uses, int32_t count) {
+    pthread_mutex_lock(&s->lock);
+    for (int32_t i = 0; i < count; i++) warmth_expect(s->warmth, flats[i], uses[i]);
+    pthread_mutex_unlock(&s->lock);
 }
 
 void block_resident(struct store *s, uint8_t *out) {
@@ -738,7 +806,7 @@ void block_stats(struct store *s, struct stats *out) {
     *out = s->stats;
     out->bytes_read = fill_bytes_read(s->pool);
     out->pinned_bytes = s->pinned;
-    out->cached_bytes = s->cached.bytes;
+    out->cached_bytes = s->cached_bytes;
     out->streamed_bytes = s->streamed.bytes;
     out->budget_bytes = s->budget;
     let_go(s);

@@ -94,13 +94,14 @@ def refusal() -> str | None:
 class BlockStore:
     """The resident part of a model on block homes. Its methods may be called from any thread; `close` by the owner."""
 
-    def __init__(self, native: ctypes.CDLL, store: int, pieces: Pieces, *, trunk: Int32, asked_bytes: int) -> None:
+    def __init__(self, native: ctypes.CDLL, store: int, pieces: Pieces, *, index: ModelIndex, asked_bytes: int) -> None:
         self._native = native
         self._store = store
         self._asked_bytes = asked_bytes
         self._swapped_bytes = 0
         self._pieces = pieces
-        self._trunk = trunk
+        self._trunk = pieces.of_tensors(range(len(index.tensors)))
+        self._mean_uses = index.expert_used_count / max(1, index.expert_count)
         self.hook_function: int = native.block_hook()
         self.hook_data = store
 
@@ -125,7 +126,6 @@ class BlockStore:
         if why is not None or native is None:
             raise UnavailableError(f"{files[0]}: {why}")
         pieces = cut_into_pieces(index, on_block)
-        trunk = pieces.of_tensors(range(len(index.tensors)))
         request = _Request(index, pieces, _mappings(files, on_block), files)
         request.opening.threads, request.opening.chunk_size = io_threads, chunk_bytes
         request.opening.budget, request.opening.stream_reserve = budget_bytes, _reserve(budget_bytes, pieces)
@@ -133,7 +133,7 @@ class BlockStore:
         store = native.block_open(ctypes.byref(request.opening), ctypes.byref(error))
         if not store:
             raise UnavailableError(f"{files[0]}: its mapping cannot be taken over: {os.strerror(error.value)}")
-        return cls(native, store, pieces, trunk=trunk, asked_bytes=budget_bytes)
+        return cls(native, store, pieces, index=index, asked_bytes=budget_bytes)
 
     def attach(self, model: Announces) -> bool:
         """Have a model's router announce its choices to this store; False when it cannot: then reads go through faults."""
@@ -146,6 +146,15 @@ class BlockStore:
     def promote(self, flats: Sequence[int], *, pinned: bool = False) -> int:
         """Read experts, in this order, as far as they fit; returns their resident bytes. `pinned` ones stay."""
         return self._bring(self._pieces.of_experts(flats), pinned=pinned)
+
+    def expect(self, flats: Sequence[int]) -> None:
+        """Say which experts are expected to be used, most first, until decoding has shown it. Reads nothing.
+
+        The first of them is taken to be used twice as often as the mean, the last hardly at all.
+        """
+        numbers = np.ascontiguousarray(flats, np.int32)
+        uses = np.linspace(2 * self._mean_uses, 0, len(numbers), dtype=np.float32)
+        self._native.block_expect(self._store, numbers.ctypes.data, uses.ctypes.data, len(numbers))
 
     def demote(self, flats: Sequence[int]) -> None:
         """Let experts go home, pinned ones too."""
@@ -287,6 +296,7 @@ def _native() -> Any:
         ("block_hook", _P, ()),
         ("block_bring", _I32, (_P, _P, _I32, _I32)),
         ("block_release", None, (_P, _P, _I32, _I32)),
+        ("block_expect", None, (_P, _P, _P, _I32)),
         ("block_resize", None, (_P, _U64, _U64)),
         ("block_resident", None, (_P, _P)),
         ("block_stats", None, (_P, _P)),

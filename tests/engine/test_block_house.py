@@ -38,6 +38,7 @@ class FakeStore:
     trunk: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     pinned: set[int] = field(default_factory=set)
+    expected: list[int] = field(default_factory=list)
     evicted_bytes: int = 0
     memory_says: str | None = None
 
@@ -59,6 +60,9 @@ class FakeStore:
                 if pinned:
                     self.pinned.add(flat)
         return EXPERT_BYTES * len(self.held)
+
+    def expect(self, flats: Sequence[int]) -> None:
+        self.expected = list(flats)
 
     def demote(self, flats: Sequence[int]) -> None:
         self.evicted_bytes += EXPERT_BYTES * len(set(self.held) & set(flats))

@@ -119,7 +119,7 @@ def test_a_chosen_expert_is_there_before_it_is_read(tmp_path: Path) -> None:
         assert np.flatnonzero(it.store.resident()).tolist() == [EXPERTS + 2, EXPERTS + 4]
 
 
-def test_the_least_recently_chosen_goes_first(tmp_path: Path) -> None:
+def test_the_coldest_goes_first(tmp_path: Path) -> None:
     index = model(tmp_path)
     expert = sum(5 * PAGE for _ in range(3))
     with opened(index, budget_bytes=2 * expert + 11 * PAGE) as it:
@@ -131,6 +131,23 @@ def test_the_least_recently_chosen_goes_first(tmp_path: Path) -> None:
         assert it.store.resident()[3]
         assert it.store.stats().hit_experts == 1
         assert it.store.stats().missed_experts == 3
+
+
+def test_what_is_used_often_outlives_what_was_used_last(tmp_path: Path) -> None:
+    with opened(model(tmp_path), budget_bytes=30 * PAGE + 11 * PAGE) as it:
+        for _ in range(12):
+            it.choose(0, [[0]])
+        it.choose(0, [[1]])
+        it.choose(0, [[2]])
+        assert it.store.resident()[[0, 1, 2]].tolist() == [True, False, True]
+
+
+def test_what_is_expected_outlives_what_is_not(tmp_path: Path) -> None:
+    with opened(model(tmp_path), budget_bytes=30 * PAGE + 11 * PAGE) as it:
+        it.store.expect([4, 5])
+        it.store.promote([5, 4])
+        it.choose(0, [[1]])
+        assert it.store.resident()[[1, 4, 5]].tolist() == [True, True, False]
 
 
 def test_what_is_needed_now_is_no_victim_and_the_rest_is_streamed(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ os._exit(0)
 @pytest.mark.skipif(preload.library() is None, reason="the native parts were not built")
 def test_loading_reads_the_header_the_trunk_and_what_is_planned(tmp_path: Path, backend: Backend) -> None:
     """Read-ahead and whole pages are what may come on top: the header is found by reads of the library's own."""
-    file = build_moe(tmp_path / "big.gguf", experts=64, used=4, layers=8, width=256)
+    file = build_moe(tmp_path / "big.gguf", experts=64, used=4, layers=8, width=128)
     os.sync()  # what is not on disk yet cannot be dropped from the page cache
     index = read_index([file])
     hot_bytes = index.expert_sizes[0]
