@@ -106,7 +106,8 @@ def resolve_draft(
     lookup.check_names(("placement", "promote_to"), config.placement.promote_to, "tiers")
     models = _models(lookup, finder, host, needs_files=backend is not None and backend.driver.needs.model_files)
     default_model = lookup.default_model()
-    lookup.check_promises(host)
+    lookup.check_promises(guard_host)
+    lookup.check_plugins((*host.records, *guard_host.records), finder)
     lookup.finish()
     if backend is None or policy is None:
         raise AssertionError("a driver that was not found left no fault")
