@@ -16,7 +16,7 @@ from typing import IO
 import click
 
 from optaned.cli.config_option import config_option
-from optaned.config.open import find_config
+from optaned.config.open import find_config, open_config
 
 _QUESTION = "In one sentence: what is the sea?"
 _STOP_WITHIN_S = 10.0
@@ -28,6 +28,7 @@ _STOP_WITHIN_S = 10.0
 def demo(config_file: Path | None, prompt: str) -> int:
     """Start a daemon, ask it one question, show what it did, stop it."""
     config = find_config(config_file)
+    open_config(config)  # what is wrong with it is told before a daemon fails on it
     with tempfile.TemporaryDirectory(prefix="optaned-demo-") as folder:
         environment = {**os.environ, "OPTANED_RUNTIME_DIR": folder, "OPTANED_STATE_DIR": f"{folder}/state"}
         environment["OPTANED_HOST"] = f"unix://{folder}/optaned.sock"
