@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from optaned.config.masking import MASK, is_secret
 from optaned.config.toml import quoted
 from optaned.hooks.suggest import did_you_mean
 
@@ -58,6 +59,8 @@ def _fault(details: ErrorDetails, model: type[BaseModel], at: Path, also: Iterab
         known = [*keys_of(model, loc[:-1]), *(also if len(loc) == 1 else ())]
         return Fault((*at, *loc), f"unknown key{did_you_mean(str(loc[-1]), known)}")
     value = details.get("input")
+    if kind.startswith("string_") and _is_secret(model, loc):
+        return Fault((*at, *loc), f"must be text in quotes, not {MASK}")
     if kind == "string_pattern_mismatch" and (example := _example(model, loc)):
         return Fault((*at, *loc), f"must be like {_shown(example)}, not {_shown(value)}")
     words = _WORDS.get(kind)
@@ -108,6 +111,12 @@ _WORDS: dict[str, Callable[[Mapping[str, Any], object], str]] = {
     "less_than_equal": _bound("at most", "le"),
     "string_pattern_mismatch": lambda context, value: f"{_shown(value)} does not look like {context['pattern']}",
 }
+
+
+def _is_secret(model: type[BaseModel], path: Path) -> bool:
+    owner, key = model_at(model, path[:-1]), str(path[-1])
+    field = owner.model_fields.get(key) if owner else None
+    return is_secret(key, field.annotation if field else None)
 
 
 def _example(model: type[BaseModel], path: Path) -> object:
