@@ -74,7 +74,9 @@ def parse_seconds(value: object) -> float:
 Bytes = Annotated[
     int,
     BeforeValidator(parse_bytes),
-    WithJsonSchema({"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)?\s*(B|KiB|MiB|GiB|TiB)?$", "examples": ["24GiB"]}),
+    WithJsonSchema(
+        {"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)?\s*(B|KiB|MiB|GiB|TiB)?$", "examples": ["24GiB"]}
+    ),
 ]
 Celsius = Annotated[
     float, BeforeValidator(parse_celsius), WithJsonSchema({"type": "number", "minimum": -40, "maximum": 125})
