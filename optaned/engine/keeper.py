@@ -74,6 +74,11 @@ class Keeper:
         """Note that the worker did something useful: deaths are counted anew."""
         self._progressed = True
 
+    def kill_worker(self) -> None:
+        """Kill the worker of the moment, which hangs; another one is started."""
+        if self._child is not None:
+            self._child.kill()
+
     def kill(self) -> None:
         """Kill the worker for good. Nothing is heard of it any more."""
         self._muted = True

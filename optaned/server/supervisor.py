@@ -15,7 +15,18 @@ from typing import Any, Protocol
 
 from optaned.domain.generation import SlotView
 from optaned.engine.keeper import Keeper, Patience
-from optaned.engine.messages import Cancel, EmbedTokens, FromWorker, Generate, Loading, Open, Opened, Refused, Slots
+from optaned.engine.messages import (
+    Cancel,
+    EmbedTokens,
+    FromWorker,
+    Generate,
+    Loading,
+    Open,
+    Opened,
+    Refused,
+    Slots,
+    Started,
+)
 from optaned.server.kept_tokenizer import KeptTokenizer
 from optaned.server.ledger import Ledger
 from optaned.server.open_answer import OpenAnswer
@@ -193,6 +204,9 @@ class Supervisor:
             case Opened():
                 self._engine_opened = message
                 self._see_if_ready()
+            case Started():
+                # A slot is no progress yet: a model that dies of its first call would be started for ever.
+                self._ledger.deliver(message)
             case _:
                 self._progress()
                 self._ledger.deliver(message)
