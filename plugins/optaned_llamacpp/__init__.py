@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from optaned.api import Backend, Driver, Env, Options, UnavailableError, hookimpl
+from optaned.api import Backend, Driver, Env, Needs, Options, UnavailableError, hookimpl
 
 OPTANED_API = (1, 0)
 
@@ -43,4 +43,5 @@ def _open(name: str, options: LlamaOptions, env: Env) -> Backend:
 
 @hookimpl
 def optaned_backends() -> Sequence[Driver]:
-    return [Driver("llamacpp", LlamaOptions, _open, summary="llama.cpp in process, through llama-cpp-python")]
+    summary = "llama.cpp in process, through llama-cpp-python"
+    return [Driver("llamacpp", LlamaOptions, _open, summary=summary, needs=Needs(model_files=True))]
