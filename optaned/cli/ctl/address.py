@@ -34,6 +34,8 @@ def find_address(host: str | None, environ: Mapping[str, str]) -> Address:
     if environ.get("OPTANED_HOST"):
         return Address(_path(environ["OPTANED_HOST"], "OPTANED_HOST"), "OPTANED_HOST")
     own = socket_path(environ)
+    if environ.get("OPTANED_RUNTIME_DIR"):
+        return Address(own, "OPTANED_RUNTIME_DIR")
     if own != SYSTEM_SOCKET and _is_there(own):
         return Address(own, "a daemon that was started by hand")
     return Address(SYSTEM_SOCKET, "the default")
