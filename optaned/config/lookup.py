@@ -100,6 +100,12 @@ class Lookup:
                 near = did_you_mean(name, known) or f"; declared: {', '.join(known) or 'none'}"
                 self._faults.append(Fault((*path, place), f"there is no [{table}.{name}]{near}"))
 
+    def check_any_tier(self) -> None:
+        """Warn where there is no tier: nothing can be loaded then, for want of a place for the KV cache."""
+        if not self.names("tiers"):
+            text = 'none is declared, so that no model can be loaded; add [tiers.dram0] with driver = "memory"'
+            self._warnings.append(Fault(("tiers",), text))
+
     def check_mounts(self, tiers: Mapping[str, ResolvedDriver], finder: Finder) -> None:
         """Check that no two tiers lie on one path."""
         owners: dict[Path, str] = {}

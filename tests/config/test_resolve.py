@@ -13,6 +13,7 @@ from optaned.errors import ConfigError
 from optaned.hooks.host import PluginHost
 
 MODEL = '[models.m]\nfiles = ["m.gguf"]\n'
+TIERED = MODEL + '[tiers.dram0]\ndriver = "memory"\n'
 Resolve = Callable[..., ResolvedConfig]
 Complaints = Callable[..., list[str]]
 
@@ -129,14 +130,20 @@ def test_a_backend_without_weights_needs_no_files(resolve_text: Resolve) -> None
 
 
 def test_options_of_a_driver_that_is_not_selected_are_a_warning(resolve_text: Resolve, tmp_path: Path) -> None:
-    resolved = resolve_text(MODEL + "[placement.heat]\nhalf_life_s = 3\n")
+    resolved = resolve_text(TIERED + "[placement.heat]\nhalf_life_s = 3\n")
     assert resolved.warnings == (
         f"{tmp_path}/optaned.toml: placement.heat: has no effect while placement.policy is 'home'",
     )
 
 
+def test_weights_without_any_tier_are_a_warning(resolve_text: Resolve, tmp_path: Path) -> None:
+    (warning,) = resolve_text(MODEL).warnings
+    assert warning.startswith(f"{tmp_path}/optaned.toml: tiers: none is declared")
+    assert resolve_text(TIERED).warnings == ()
+
+
 def test_keys_without_effect_are_warnings(resolve_text: Resolve, tmp_path: Path) -> None:
-    text = MODEL + '[jobs]\nwidth = 8\n[thermal]\non_trip = "stop"\nafter_trip = "resume"\n'
+    text = TIERED + '[jobs]\nwidth = 8\n[thermal]\non_trip = "stop"\nafter_trip = "resume"\n'
     lines = [w.removeprefix(f"{tmp_path}/optaned.toml: ") for w in resolve_text(text).warnings]
     assert lines == ["jobs.width: has no effect yet", "thermal.after_trip: has no effect yet"]
 
@@ -179,7 +186,7 @@ def test_what_would_stop_the_guard_is_told_before_it_starts(
 def test_a_plugin_that_cannot_be_disabled_because_there_is_none_is_a_warning(
     resolve_text: Resolve, tmp_path: Path
 ) -> None:
-    assert resolve_text(MODEL + '[plugins]\ndisable = ["fake", "shoop"]').warnings == (
+    assert resolve_text(TIERED + '[plugins]\ndisable = ["fake", "shoop"]').warnings == (
         f"{tmp_path}/optaned.toml: plugins.disable[1]: no plugin is named 'shoop' (did you mean 'shop'?); "
         "see: optaned plugins",
     )

@@ -167,7 +167,7 @@ def test_the_memory_of_a_tokenizer_is_bounded_and_that_of_an_engine_is_not() -> 
         for role, bound in ((Role.TOKENIZER, str(4 << 30)), (Role.ENGINE, "unlimited")):
             async with child(opening(role)) as (worker, heard):
                 await until(lambda heard=heard: heard.has(Opened))
-                limits = Path(f"/proc/{worker.pid}/limits").read_text().splitlines()
+                limits = Path(f"/proc/{worker.pid}/limits").read_text().splitlines()  # noqa: ASYNC240
                 (data,) = [line.split() for line in limits if line.startswith("Max data size")]
                 assert data[3] == bound
 
