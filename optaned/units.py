@@ -11,6 +11,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, WithJsonSchema
 
 _BINARY = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+# Nothing here is smaller than a page, so that a lower bare number is one whose unit was forgotten.
+_LEAST_BARE = 4096
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|d)\s*")
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -27,12 +29,15 @@ def parse_bytes(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 0:
             raise ValueError(f"a size cannot be negative: {value}")
+        if 0 < value < _LEAST_BARE:
+            raise ValueError(f'{value} is {value} bytes; write the unit, like "{value}GiB"')
         return value
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f'a size is written like "64GiB", not {value!r}')
     number, unit = match.groups()
-    unit = unit or "B"
+    if not unit:
+        raise ValueError(f'{value!r} has no unit; write it like "{number}GiB"')
     if unit in _BINARY:
         return int(float(number) * _BINARY[unit])
     guess = {u.lower(): u for u in _BINARY} | {p + end: p.upper() + "iB" for p in "kmgt" for end in ("", "b", "i")}
@@ -74,7 +79,9 @@ def parse_seconds(value: object) -> float:
 Bytes = Annotated[
     int,
     BeforeValidator(parse_bytes),
-    WithJsonSchema({"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)?\s*(B|KiB|MiB|GiB|TiB)?$", "examples": ["24GiB"]}),
+    WithJsonSchema(
+        {"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)?\s*(B|KiB|MiB|GiB|TiB)$", "examples": ["24GiB"]}
+    ),
 ]
 Celsius = Annotated[
     float, BeforeValidator(parse_celsius), WithJsonSchema({"type": "number", "minimum": -40, "maximum": 125})

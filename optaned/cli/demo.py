@@ -11,15 +11,18 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 import click
 
 from optaned.cli.config_option import config_option
-from optaned.config.open import find_config
+from optaned.config.open import find_config, open_config
 
 _QUESTION = "In one sentence: what is the sea?"
 _STOP_WITHIN_S = 10.0
+# Of these a Python program dies where it stands; the daemon and its folder would be left behind.
+_DEADLY = (signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command
@@ -28,6 +31,9 @@ _STOP_WITHIN_S = 10.0
 def demo(config_file: Path | None, prompt: str) -> int:
     """Start a daemon, ask it one question, show what it did, stop it."""
     config = find_config(config_file)
+    open_config(config)  # what is wrong with it is told before a daemon fails on it
+    for deadly in _DEADLY:
+        signal.signal(deadly, _leave)
     with tempfile.TemporaryDirectory(prefix="optaned-demo-") as folder:
         environment = {**os.environ, "OPTANED_RUNTIME_DIR": folder, "OPTANED_STATE_DIR": f"{folder}/state"}
         environment["OPTANED_HOST"] = f"unix://{folder}/optaned.sock"
@@ -42,6 +48,10 @@ def demo(config_file: Path | None, prompt: str) -> int:
             click.echo(log.read_text(errors="replace").rstrip(), err=True)
     click.echo(f"the daemon ended with exit code {ended}")
     return code or ended
+
+
+def _leave(signum: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + signum)
 
 
 def _talk(environment: dict[str, str], prompt: str) -> int:

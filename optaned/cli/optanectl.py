@@ -1,20 +1,22 @@
 """`optanectl`: talks to a running daemon over its socket, and to nothing else. Knows the verbs by name only.
 
-Exit codes: 0 done · 1 the daemon refused or the answer broke off · 64 wrong usage · 69 no daemon · 75 busy or loading ·
-77 not allowed · 130 interrupted · 141 the reader of our output left.
+Exit codes: 0 done · 1 the daemon refused or the answer broke off · 64 wrong usage · 69 no daemon · 70 a bug ·
+75 busy or loading · 77 not allowed · 130 interrupted · 141 the reader of our output left.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
 from typing import Any
 
 import click
 
 from optaned import __version__
 from optaned.cli.ctl.lazy import LazyGroup
-from optaned.errors import OptanedError, UsageError
+from optaned.cli.usage import usage_line
+from optaned.errors import BUG_EXIT_CODE, OptanedError, UsageError
 
 _CTL = "optaned.cli.ctl"
 VERBS = {
@@ -56,12 +58,15 @@ def main() -> None:
     except OptanedError as error:
         code = _complain(*error.lines, code=error.exit_code)
     except click.ClickException as error:
-        error.show()
+        click.echo(usage_line(error, "optanectl"), err=True)
         code = UsageError.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = 130
     except BrokenPipeError:
         code = _reader_left()
+    except Exception:  # noqa: BLE001  a bug: shown whole, with the exit code that says so
+        traceback.print_exc()
+        code = BUG_EXIT_CODE
     sys.exit(code)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from optaned.cli.plugin_verbs import load_plugin_verb, plugin_verbs
+from optaned.cli.usage import usage_line
 from optaned.cli.verbs import VERBS, load_verb
 from optaned.errors import BUG_EXIT_CODE, OptanedError, UsageError
 from optaned.hooks.suggest import did_you_mean
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run_command(command: click.Command, argv: Sequence[str] | None = None) -> int:
     """Run a click command and return the exit code; expected errors are lines on stderr, bugs are tracebacks and 70."""
-    return _coded(lambda: command.main(argv, standalone_mode=False))
+    return _coded(lambda: command.main(argv, prog_name=command.name, standalone_mode=False))
 
 
 def _coded(run: Callable[[], Any]) -> int:
@@ -65,7 +66,7 @@ def _coded(run: Callable[[], Any]) -> int:
         print(*error.lines, sep="\n", file=sys.stderr)
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        print(usage_line(error, "optaned"), file=sys.stderr)
         return UsageError.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED_EXIT_CODE

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from optaned.config.masking import MASK, is_secret
 from optaned.config.toml import quoted
 from optaned.hooks.suggest import did_you_mean
 
@@ -58,6 +59,10 @@ def _fault(details: ErrorDetails, model: type[BaseModel], at: Path, also: Iterab
         known = [*keys_of(model, loc[:-1]), *(also if len(loc) == 1 else ())]
         return Fault((*at, *loc), f"unknown key{did_you_mean(str(loc[-1]), known)}")
     value = details.get("input")
+    if kind.startswith("string_") and _is_secret(model, loc):
+        return Fault((*at, *loc), f"must be text in quotes, not {MASK}")
+    if kind == "string_pattern_mismatch" and (example := _example(model, loc)):
+        return Fault((*at, *loc), f"must be like {_shown(example)}, not {_shown(value)}")
     words = _WORDS.get(kind)
     text = words(details.get("ctx", {}), value) if words else f"{details['msg'][:1].lower()}{details['msg'][1:]}"
     return Fault((*at, *loc), text)
@@ -108,6 +113,25 @@ _WORDS: dict[str, Callable[[Mapping[str, Any], object], str]] = {
 }
 
 
+def _is_secret(model: type[BaseModel], path: Path) -> bool:
+    owner, key = model_at(model, path[:-1]), str(path[-1])
+    field = owner.model_fields.get(key) if owner else None
+    return is_secret(key, field.annotation if field else None)
+
+
+def _example(model: type[BaseModel], path: Path) -> object:
+    """Return an example of the value at `path`, or its default, or None."""
+    owner = model_at(model, path[:-1] if isinstance(path[-1], str) else path[:-2])
+    name, is_item = (path[-2], True) if isinstance(path[-1], int) else (path[-1], False)
+    field = owner.model_fields.get(str(name)) if owner else None
+    if field is None:
+        return None
+    example = field.examples[0] if field.examples else field.get_default()
+    if is_item:
+        return example[0] if isinstance(example, (list, tuple)) and example else None
+    return example if isinstance(example, str) else None
+
+
 def _is_model(where: object) -> bool:
     return isinstance(where, type) and issubclass(where, BaseModel)
 
@@ -122,6 +146,12 @@ def model_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
 
 def keys_of(model: type[BaseModel], path: Path) -> list[str]:
     """Return the keys that a model knows at `path`, or nothing where the path leads outside."""
+    where = model_at(model, path)
+    return list(where.model_fields) if where else []
+
+
+def model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
+    """Return the model of the table at `path`, or None where the path leads outside."""
     where: type[BaseModel] | None = model
     each = False
     for part in path:
@@ -130,4 +160,4 @@ def keys_of(model: type[BaseModel], path: Path) -> list[str]:
             continue
         field = where.model_fields.get(str(part)) if where else None
         where, each = model_in(field.annotation) if field else (None, False)
-    return list(where.model_fields) if where else []
+    return where

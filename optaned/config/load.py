@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,9 @@ from optaned.config.schema import Config
 from optaned.errors import ConfigError, MissingFileError
 
 M = TypeVar("M", bound=BaseModel)
+
+_QUOTED = r"'([^']*)'"
+_KEY = re.compile(rf"\((?:{_QUOTED},? ?)+\)")  # how tomli writes the name of a table: ('models', 'a')
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,8 @@ def read_toml(file: Path) -> dict[str, Any]:
     except tomli.TOMLDecodeError as error:
         reason, _, place = str(error).partition(" (at ")
         where = f"{place.rstrip(')')}: " if place else ""
-        raise ConfigError(f"{file}: {where}not valid TOML: {reason[:1].lower()}{reason[1:]}") from None
+        words = _KEY.sub(lambda key: f"[{'.'.join(re.findall(_QUOTED, key[0]))}]", f"{reason[:1].lower()}{reason[1:]}")
+        raise ConfigError(f"{file}: {where}not valid TOML: {words}") from None
 
 
 def validate_table(model: type[M], table: Mapping[str, Any]) -> M:
@@ -108,8 +113,10 @@ def _validate(raw: Mapping[str, Any]) -> tuple[Config, list[Fault]]:
 
 
 def _follows(fault: Fault, earlier: list[Fault]) -> bool:
-    """Say whether a table's fault speaks of a key that was taken out, and thus of its default."""
-    return any(e.path[:-1] == fault.path and str(e.path[-1]) in fault.text for e in earlier if e.path)
+    """Say whether a fault is about a key that was taken out: that it is missing now, or, in its table's, its default."""
+    return any(e.path == fault.path for e in earlier) or any(
+        e.path[:-1] == fault.path and str(e.path[-1]) in fault.text for e in earlier if e.path
+    )
 
 
 def _take_out(tables: dict[str, Any], path: tuple[str | int, ...]) -> bool:

@@ -18,7 +18,7 @@ from optaned.config.table import OpenTable
 from optaned.errors import ConfigError, OptanedError, PluginError
 from optaned.hooks.drivers import Driver, Env
 from optaned.hooks.host import PluginHost
-from optaned.hooks.records import DriverKind
+from optaned.hooks.records import DriverKind, PluginRecord, Status
 from optaned.hooks.suggest import did_you_mean
 
 DriverTable = TierTable | SensorTable | CoolerTable
@@ -100,6 +100,12 @@ class Lookup:
                 near = did_you_mean(name, known) or f"; declared: {', '.join(known) or 'none'}"
                 self._faults.append(Fault((*path, place), f"there is no [{table}.{name}]{near}"))
 
+    def check_any_tier(self) -> None:
+        """Warn where there is no tier: nothing can be loaded then, for want of a place for the KV cache."""
+        if not self.names("tiers"):
+            text = 'none is declared, so that no model can be loaded; add [tiers.dram0] with driver = "memory"'
+            self._warnings.append(Fault(("tiers",), text))
+
     def check_mounts(self, tiers: Mapping[str, ResolvedDriver], finder: Finder) -> None:
         """Check that no two tiers lie on one path."""
         owners: dict[Path, str] = {}
@@ -120,12 +126,22 @@ class Lookup:
             self._driver(("models", model, "chat_format"), "chat_formats", table.chat_format, host)
 
     def check_promises(self, host: PluginHost) -> None:
-        """Check that plugins which are asked for by name, not through a driver, were loaded."""
+        """Check that the guard's plugins which are asked for by name, not through a driver, were loaded."""
         asked = self.draft.config.plugins.guard
         for record in host.records:
-            if record.name in asked and record.status.is_broken:
+            if record.name in asked and record.status is not Status.LOADED:
                 text = f"plugin {record.source}: {record.status}: {record.reason}"
                 self._faults.append(Fault(("plugins", "guard", asked.index(record.name)), text))
+
+    def check_plugins(self, records: Iterable[PluginRecord], finder: Finder) -> None:
+        """Check that `[plugins] path` is a folder, and that `disable` names plugins that there are."""
+        table, known = self.draft.config.plugins, sorted({record.name for record in records})
+        if table.path is not None and finder.look_for_files and not finder.real(table.path).is_dir():
+            self._faults.append(Fault(("plugins", "path"), f"no such folder: {table.path}"))
+        for place, name in enumerate(table.disable):
+            if name not in known:
+                text = f"no plugin is named {name!r}{did_you_mean(name, known)}; see: optaned plugins"
+                self._warnings.append(Fault(("plugins", "disable", place), text))
 
     def files(
         self, model: str, table: ModelTable, finder: Finder, host: PluginHost, *, needs_files: bool
@@ -180,7 +196,10 @@ class Lookup:
             return validate_table(driver.options, table)
         except ValidationError as error:
             self._faults += faults_of(error, driver.options, at=at, also=also)
-            return None
+        except Exception as error:  # noqa: BLE001  a stranger's validator may raise anything; it becomes a fault
+            text = " ".join(f"driver {driver.name!r} cannot check its options: {type(error).__name__}: {error}".split())
+            self._faults.append(Fault(at, f"{text}; tell its author"))
+        return None
 
     def _referred(self, path: KeyPath, ref: str, host: PluginHost) -> tuple[Path, ...]:
         try:

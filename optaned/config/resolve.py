@@ -104,9 +104,13 @@ def resolve_draft(
     backend = lookup.selected("engine", "backend", "backends", host)
     policy = lookup.selected("placement", "policy", "placement_policies", host)
     lookup.check_names(("placement", "promote_to"), config.placement.promote_to, "tiers")
-    models = _models(lookup, finder, host, needs_files=backend is not None and backend.driver.needs.model_files)
+    needs_files = backend is not None and backend.driver.needs.model_files
+    models = _models(lookup, finder, host, needs_files=needs_files)
+    if needs_files:
+        lookup.check_any_tier()
     default_model = lookup.default_model()
-    lookup.check_promises(host)
+    lookup.check_promises(guard_host)
+    lookup.check_plugins((*host.records, *guard_host.records), finder)
     lookup.finish()
     if backend is None or policy is None:
         raise AssertionError("a driver that was not found left no fault")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, SecretBytes, SecretStr
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from optaned.config.explain import key_of
 from optaned.config.load import Draft
+from optaned.config.masking import masked, without_users
 from optaned.config.table import OpenTable
 from optaned.config.toml import Unset, toml_value
 
-MASK = "********"
-_SECRET = re.compile(r"(^|_)(secret|password|passphrase|token|api_key|credential)s?($|_)")
-_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 KeyPath = tuple[str, ...]
 
 
@@ -70,21 +67,8 @@ def _walk(
 
 
 def _text(key: str, value: object, field: FieldInfo) -> str | None:
-    text = toml_value(_masked(key, value), field)
-    return None if isinstance(text, Unset) else _USER_IN_URL.sub(MASK, text)
-
-
-def _masked(key: str, value: Any) -> Any:
-    """Replace secrets, in tables within lists too."""
-    if isinstance(value, (SecretStr, SecretBytes)) or (_SECRET.search(key) and isinstance(value, str) and value):
-        return MASK
-    if isinstance(value, BaseModel):
-        return _masked(key, {k: getattr(value, k) for k in type(value).model_fields})
-    if isinstance(value, Mapping):
-        return {k: _masked(str(k), v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_masked(key, v) for v in value]
-    return value
+    text = toml_value(masked(key, value), field)
+    return None if isinstance(text, Unset) else without_users(text)
 
 
 def _origin(path: KeyPath, draft: Draft) -> str:

@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from optaned.engine.client import Child
-from optaned.engine.messages import FromWorker, Open, Refused, ToWorker
+from optaned.engine.messages import FromWorker, Open, Opened, Refused, ToWorker
 from optaned.engine.surroundings import surroundings
-from optaned.errors import OptanedError
+from optaned.errors import OptanedError, UnavailableError
 
 log = logging.getLogger("optaned.server")
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often and how soon a worker is started again. `max_deaths` counts deaths in a row without progress."""
+    """How often and how soon a worker is started again. `max_deaths` counts deaths in a row without progress.
+
+    A worker that was open for `settled_s` has shown that it can live: five deaths months apart are no row.
+    """
 
     first_delay_s: float = 0.2
     max_delay_s: float = 30.0
     max_deaths: int = 5
+    settled_s: float = 600.0
 
     def delay_s(self, deaths: int) -> float | None:
         """Return how long to wait after this many deaths in a row; None to give up."""
@@ -53,13 +59,23 @@ class Listener(Protocol):
 class Keeper:
     """One worker's lives, from `start` to `stop`."""
 
-    def __init__(self, wanted: Open, listener: Listener, *, patience: Patience = Patience()) -> None:
+    def __init__(
+        self,
+        wanted: Open,
+        listener: Listener,
+        *,
+        patience: Patience = Patience(),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._wanted = wanted
         self._listener = listener
         self._patience = patience
         self._task: asyncio.Task[None] | None = None
         self._child: Child | None = None
+        self._clock = clock
         self._refusal: Refused | None = None
+        self._opened_s: float | None = None
+        self._was_open = False
         self._progressed = False
         self._muted = False
 
@@ -75,6 +91,11 @@ class Keeper:
     def progressed(self) -> None:
         """Note that the worker did something useful: deaths are counted anew."""
         self._progressed = True
+
+    def kill_worker(self) -> None:
+        """Kill the worker of the moment, which hangs; another one is started."""
+        if self._child is not None:
+            self._child.kill()
 
     def kill(self) -> None:
         """Kill the worker for good. Nothing is heard of it any more."""
@@ -95,18 +116,28 @@ class Keeper:
     async def _keep(self) -> None:
         deaths = 0
         while True:
-            self._progressed = False
+            self._progressed, self._opened_s = False, None
             reason = await self._live()
-            if self._refusal is not None:
-                self._listener.refused(self._refusal)
+            refusal, self._refusal = self._refusal, None
+            if refusal is not None and not self._may_pass(refusal):
+                self._listener.refused(refusal)
                 return
-            deaths = 1 if self._progressed else deaths + 1
+            if refusal is not None:
+                reason = f"could not be loaded again: {'; '.join(refusal.lines)}"
+            deaths = 1 if self._progressed or self._had_settled() else deaths + 1
             delay_s = self._patience.delay_s(deaths)
             if delay_s is None:
                 self._listener.gave_up(reason, deaths=deaths)
                 return
             self._listener.died(reason, delay_s=delay_s)
             await asyncio.sleep(delay_s)
+
+    def _may_pass(self, refusal: Refused) -> bool:
+        """Say whether a refusal may be of the moment: what was open before now lacks something (memory, mostly)."""
+        return self._was_open and refusal.exit_code == UnavailableError.exit_code
+
+    def _had_settled(self) -> bool:
+        return self._opened_s is not None and self._clock() - self._opened_s >= self._patience.settled_s
 
     async def _live(self) -> str:
         """Run one worker from its start to its end, and return why it ended."""
@@ -129,6 +160,8 @@ class Keeper:
         if isinstance(message, Refused):
             self._refusal = message
         else:
+            if isinstance(message, Opened):
+                self._was_open, self._opened_s = True, self._clock()
             self._listener.message(message)
 
 

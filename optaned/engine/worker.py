@@ -57,6 +57,9 @@ _PROGRESS_EVERY_S = 0.1
 # What loading takes of the progress where bytes are promoted after it: either may be the longer part.
 _LOAD_SHARE = 0.5
 
+# K3's vocabulary takes some 200 MB. A template that wants more than this fails, or costs a tokenizer: a second's wait.
+_TOKENIZER_DATA_MAX_BYTES = 4 << 30
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Be a worker until the parent closes the socket; return the exit status."""
@@ -77,6 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not isinstance(wanted, Open):
         return 0 if wanted is None else 64
     _offer_to_oom_killer(wanted.role)
+    if wanted.role is Role.TOKENIZER:
+        _bound_memory(_TOKENIZER_DATA_MAX_BYTES)
     try:
         return _serve(wanted, frames, inbox)
     except OptanedError as error:
@@ -104,6 +109,13 @@ def _offer_to_oom_killer(role: Role) -> None:
         Path("/proc/self/oom_score_adj").write_text(f"{_OOM_SCORE_ADJ[role]}\n")
     except OSError as error:
         log.info("oom_score_adj stays as it is: %s", error)
+
+
+def _bound_memory(size_bytes: int) -> None:
+    """Refuse this process more memory of its own: what it renders comes from templates and clients."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = size_bytes if hard == resource.RLIM_INFINITY else min(size_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def _serve(wanted: Open, frames: FrameSocket, inbox: Inbox) -> int:

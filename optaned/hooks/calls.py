@@ -41,15 +41,17 @@ class Calls:
         call = Call()
         try:
             yield call
+        except KeyboardInterrupt:
+            raise
         except pass_on:
             raise
-        except Exception as error:  # noqa: BLE001  a stranger's hook may raise anything; it is counted and logged
+        except BaseException as error:  # noqa: BLE001  a stranger's hook may raise anything; it is counted and logged
             self.fail(plugin, hook, one_line(f"raised {type(error).__name__}: {error}"), error)
             return
         call.done = True
         self._recover(plugin, hook)
 
-    def fail(self, plugin: str, hook: str, why: str, error: Exception | None = None) -> None:
+    def fail(self, plugin: str, hook: str, why: str, error: BaseException | None = None) -> None:
         """Count a failure; log it unless the call before failed too."""
         self._total[plugin] += 1
         self._in_a_row[plugin, hook] += 1

@@ -164,17 +164,22 @@ class PluginHost:
             return
         try:
             plugin = candidate.load()
-        except (Exception, SystemExit) as error:  # noqa: BLE001  a stranger's module may raise anything; it is on the record
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  a stranger's module may raise anything; it is on the record
             reason = one_line(f"{type(error).__name__}: {error}")
             self._records.append(replace(record, status=Status.IMPORT_FAILED, reason=reason))
             return
         self._records.append(self._admit(plugin, record))
 
     def _admit(self, plugin: object, record: PluginRecord) -> PluginRecord:
-        fault = api_fault(plugin)
-        if fault:
-            return replace(record, status=Status.API_MISMATCH, reason=fault)
-        fault = hook_fault(plugin, self._manager, self.group) or self._register(plugin, record.name)
+        try:
+            fault = api_fault(plugin)
+            if fault:
+                return replace(record, status=Status.API_MISMATCH, reason=fault)
+            fault = hook_fault(plugin, self._manager, self.group) or self._register(plugin, record.name)
+        except Exception as error:  # noqa: BLE001  a module may answer even `getattr` with anything; it is on the record
+            fault = one_line(f"looking at it raised {type(error).__name__}: {error}")
         if fault:
             return replace(record, status=Status.HOOK_MISMATCH, reason=fault)
         return self._declare(record)
@@ -200,7 +205,9 @@ class PluginHost:
             for impl in self._implementations(hook, record.name):
                 try:
                     declared: Any = impl.function()
-                except Exception as error:  # noqa: BLE001  it is on the record
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # noqa: BLE001  it is on the record
                     faults.append(one_line(f"{hook} raised {type(error).__name__}: {error}"))
                     continue
                 fault = driver_fault(hook, declared)

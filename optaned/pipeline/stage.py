@@ -16,5 +16,6 @@ def stage(name: str, subject: str) -> Iterator[None]:
     except OptanedError as error:
         raise type(error)(*(f"{name}: {subject}: {line}" for line in error.lines)) from error
     except Exception as error:  # a plugin's code runs here; the traceback stays in the cause
-        cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        words = " ".join(str(error).split())  # a line of ours stays one line, whatever its author wrote
+        cause = f"{type(error).__name__}: {words}" if words else type(error).__name__
         raise PluginError(f"{name}: {subject}: it failed: {cause}; choose another driver or tell its author") from error

@@ -27,6 +27,7 @@ _ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/v1/models", info.models),
     ("GET", "/v1/models/{name:path}", info.model),
     ("GET", "/health", info.health),
+    ("GET", "/v1/health", info.health),
     ("GET", "/ready", info.ready),
     ("GET", "/version", info.version_of),
     ("GET", "/props", info.props),

@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from optaned.server.exchange import ClientLeft
 from optaned.server.faults import ApiError, bad_request
 from optaned.server.settings import ServerSettings
+from optaned.units import format_bytes
 
 T = TypeVar("T")
 
@@ -25,6 +26,16 @@ T = TypeVar("T")
 MAX_DEPTH = 64
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _WHERE = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
+_MISSING = re.compile(r"missing required field `(\w+)`")
+# What msgspec calls Python's types, in JSON's words.
+_TYPES = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "a boolean",
+    "array": "an array",
+    "object": "an object",
+}
 _CLOSE = {"connection": "close"}
 
 
@@ -52,7 +63,7 @@ async def read_body(request: Request, settings: ServerSettings) -> bytes:
 
 
 def _too_large(limit: int) -> ApiError:
-    text = f"the request's body is larger than {limit} bytes"
+    text = f"the request's body is larger than {format_bytes(limit)}, the limit that [server] max_body sets"
     return ApiError(413, text, code="request_too_large", headers=_CLOSE)
 
 
@@ -84,14 +95,25 @@ def convert(value: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        message = str(error)
-        where = _WHERE.search(message)
-        raise bad_request(_WHERE.sub("", message), param=where[1] if where else _missing(message)) from None
+        raise _mistyped(str(error)) from None
 
 
-def _missing(message: str) -> str | None:
-    found = re.search(r"missing required field `(\w+)`", message)
-    return found[1] if found else None
+def _mistyped(message: str) -> ApiError:
+    """Return msgspec's complaint in our words: the SDKs show their users the message alone, so it names the place."""
+    where = _WHERE.search(message)
+    param = where[1].removesuffix("[...]") if where else ""
+    missing = _MISSING.search(message)
+    if missing:
+        param = f"{param}.{missing[1]}".lstrip(".")
+        return bad_request(f"{param} is required", param=param)
+    fault = re.sub(r"`([^`]*)`", _types, _WHERE.sub("", message)).replace("Invalid enum value", "unknown value")
+    fault = fault[:1].lower() + fault[1:200]
+    return bad_request(f"{param}: {fault}" if param else fault, param=param or None)
+
+
+def _types(names: re.Match[str]) -> str:
+    """Return msgspec's `str | array | null` as people call it; null means not given, and is no value to advise."""
+    return " or ".join(_TYPES.get(name, name) for name in names[1].split(" | ") if name != "null") or "null"
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

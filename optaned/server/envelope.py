@@ -5,6 +5,7 @@ Logs method, path, status, milliseconds and the peer; never a body, a query or a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -52,7 +53,7 @@ class Envelope:
             await self._app(scope, receive, send_named)
         except ClientLeft:
             status = _CLIENT_LEFT
-        except Exception as error:  # noqa: BLE001  the last resort: logged, and told to the client
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  the last resort: told to the client
             fault = self._fault(error)
             if not status:
                 response = json_response(fault.body, fault.status, fault.headers)
@@ -60,7 +61,10 @@ class Envelope:
         finally:
             self._note(scope, status, time.perf_counter() - started_s)
 
-    def _fault(self, error: Exception) -> ApiError:
+    def _fault(self, error: BaseException) -> ApiError:
+        if isinstance(error, asyncio.CancelledError):
+            # Only a stopping server cancels, when its patience with a half request or a slow reader is over.
+            return api_error(Failure("shutting_down", "the server is stopping"))
         if isinstance(error, ApiError):
             return error
         if isinstance(error, Failure):

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from optaned.api import API
+from optaned.domain.generation import SlotState, SlotView
 from optaned.server.faults import ApiError
 from optaned.server.ports import EngineState, EngineView
 from optaned.server.replying import json_response
@@ -65,7 +66,12 @@ async def version_of(request: Request, service: Service) -> Response:  # noqa: A
 
 async def slots(request: Request, service: Service) -> Response:  # noqa: ARG001
     """GET /slots: what each slot does; no text and no tokens."""
-    return json_response([dataclasses.asdict(slot) for slot in service.engine.view.slots])
+    return json_response([_slot(slot) for slot in service.engine.view.slots])
+
+
+def _slot(slot: SlotView) -> dict[str, Any]:
+    """Return a slot as JSON; `id` and `is_processing` are what users of llama-server look for."""
+    return {"id": slot.slot, "is_processing": slot.state is not SlotState.IDLE, **dataclasses.asdict(slot)}
 
 
 async def props(request: Request, service: Service) -> Response:  # noqa: ARG001

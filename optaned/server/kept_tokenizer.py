@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -25,11 +26,16 @@ from optaned.engine.messages import (
 )
 from optaned.server.ports import Failure
 
+log = logging.getLogger("optaned.server")
+
 ReplyT = TypeVar("ReplyT", Tokens, Text, Rendered)
 Question = Tokenize | Detokenize | Render | CheckGrammar | SchemaGrammar
 
 # A tokenizer that has just died is back in well under a second; a first one reads its vocabulary in a few.
 _READY_WITHIN_S = 10.0
+
+# The longest question, tens of megabytes of text, takes some seconds; one that answers nobody for so long hangs.
+_ANSWER_WITHIN_S = 60.0
 
 
 class KeptTokenizer:
@@ -38,7 +44,15 @@ class KeptTokenizer:
     `changed()` is called when it opened, `lost(reason)` when it is gone for good.
     """
 
-    def __init__(self, *, changed: Callable[[], None], lost: Callable[[str], None], patience: Patience) -> None:
+    def __init__(
+        self,
+        *,
+        changed: Callable[[], None],
+        lost: Callable[[str], None],
+        patience: Patience,
+        answer_within_s: float = _ANSWER_WITHIN_S,
+    ) -> None:
+        self._answer_within_s = answer_within_s
         self._changed = changed
         self._lost = lost
         self._patience = patience
@@ -47,6 +61,7 @@ class KeptTokenizer:
         self._numbers = itertools.count(1)
         self._questions: dict[str, asyncio.Future[FromWorker]] = {}
         self._why_not = Failure("model_not_loaded", "no model is loaded")
+        self._answered = 0
         self.opened: Opened | None = None
         self.pid: int | None = None
 
@@ -98,6 +113,7 @@ class KeptTokenizer:
             self._open.set()
             self._changed()
         elif isinstance(message, Tokens | Text | Rendered | Failed):
+            self._answered += 1
             if self._keeper is not None:
                 self._keeper.progressed()
             waiting = self._questions.pop(message.id, None)
@@ -141,7 +157,7 @@ class KeptTokenizer:
         self._questions[question.id] = waiting
         keeper.send(question)
         try:
-            reply = await waiting
+            reply = await self._reply(waiting, keeper)
         finally:
             self._questions.pop(question.id, None)
         if isinstance(reply, Failed):
@@ -149,6 +165,17 @@ class KeptTokenizer:
         if not isinstance(reply, kind):
             raise TypeError(f"asked {type(question).__name__}, was answered {type(reply).__name__}")
         return reply
+
+    async def _reply(self, waiting: asyncio.Future[FromWorker], keeper: Keeper) -> FromWorker:
+        """Wait for an answer. A child that answers nobody for too long is killed: the next one is up in a second."""
+        while True:
+            answered = self._answered
+            done, _ = await asyncio.wait((waiting,), timeout=self._answer_within_s)
+            if done:
+                return waiting.result()
+            if answered == self._answered:
+                log.error("the tokenizer has not answered for %g s: killing it", self._answer_within_s)
+                keeper.kill_worker()
 
     async def _until_open(self) -> None:
         """Wait out a restart; raises Failure when none is under way or it takes too long."""

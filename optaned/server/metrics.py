@@ -68,7 +68,9 @@ class _Views(Collector):
         level = "silent" if pause.level is None else pause.level.name.lower()
         yield _states("optaned_thermal_level", "How hot it is", level, [*(x.name.lower() for x in Level), "silent"])
         yield GaugeMetricFamily("optaned_duty", "Share of time in which the engine may run", pause.duty)
-        yield GaugeMetricFamily("optaned_paused", "1 while the engine is stopped for heat", int(pause.paused))
+        yield GaugeMetricFamily(
+            "optaned_paused", "1 while the engine is stopped for heat or for silence", int(pause.paused)
+        )
         if pause.word_age_s is not None:
             yield GaugeMetricFamily("optaned_thermal_word_age_seconds", "Age of the guard's word", pause.word_age_s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import h11
@@ -85,8 +86,11 @@ class UnixProtocol(H11Protocol):
         self._refuse_raw(ApiError(408, text, code="request_timeout"))
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, in JSON."""
-        self._refuse_raw(ApiError(400, f"this is no HTTP request: {msg.lower().rstrip('.')}", code="invalid_http"))
+        """Answer what is no HTTP, in JSON. uvicorn's `msg` is always the same; h11's error, in hand, says what it is."""
+        fault = sys.exception()
+        why = str(fault) if isinstance(fault, h11.RemoteProtocolError) else msg.rstrip(".")
+        why = why[:1].lower() + why[1:200]
+        self._refuse_raw(ApiError(400, f"this is no HTTP request: {why}", code="invalid_http"))
 
     def _refuse_raw(self, fault: ApiError) -> None:
         """Answer outside of any request, if nothing of another answer is on its way, and close."""

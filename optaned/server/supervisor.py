@@ -30,6 +30,7 @@ from optaned.engine.messages import (
     Refused,
     Residency,
     Slots,
+    Started,
     Trace,
 )
 from optaned.server.kept_tokenizer import KeptTokenizer
@@ -234,6 +235,9 @@ class Supervisor:
             case Opened():
                 self._engine_opened = message
                 self._see_if_ready()
+            case Started():
+                # A slot is no progress yet: a model that dies of its first call would be started for ever.
+                self._ledger.deliver(message)
             case _:
                 self._progress()
                 self._ledger.deliver(message)

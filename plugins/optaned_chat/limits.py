@@ -67,6 +67,36 @@ def check_modulo(left: Any, _right: Any) -> None:
         raise LimitError("a format with a width that is too large")
 
 
+def check_join(separator: str, parts: list[str]) -> None:
+    """Refuse a text that its separator or its parts make too long."""
+    if sum(map(len, parts)) + len(separator) * len(parts) > MAX_TEXT_CHARS:
+        raise LimitError("a joined text that is too long")
+
+
+def check_replace(text: str, old: str, new: str) -> None:
+    """Refuse a replacement that makes a text too long."""
+    if len(text) + text.count(old) * len(new) > MAX_TEXT_CHARS:
+        raise LimitError("a replacement that makes the text too long")
+
+
+def check_lines(text: str, width: object) -> None:
+    """Refuse an indentation or a tab that many lines make too long."""
+    chars = width if isinstance(width, int) else len(str(width))
+    if len(text) + (text.count("\n") + text.count("\t") + 1) * chars > MAX_TEXT_CHARS:
+        raise LimitError("an indentation that makes the text too long")
+
+
+def check_method(method: Any, args: tuple[Any, ...]) -> None:
+    """Refuse a call of a text's method whose result would be too long. What is no text is left to the method."""
+    name, text = method.__name__, method.__self__
+    if name == "join" and args and isinstance(args[0], list | tuple) and all(isinstance(a, str) for a in args[0]):
+        check_join(text, list(args[0]))
+    elif name == "replace" and len(args) > 1 and all(isinstance(a, str) for a in args[:2]):
+        check_replace(text, args[0], args[1])
+    elif name == "expandtabs":
+        check_lines(text, args[0] if args else 8)
+
+
 CHECKS = {"+": check_add, "*": check_multiply, "**": check_power, "%": check_modulo}
 
 

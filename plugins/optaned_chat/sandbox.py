@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from jinja2 import TemplateError, TemplateSyntaxError, nodes
+from jinja2 import Environment, TemplateError, TemplateSyntaxError, nodes, pass_environment
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension
-from jinja2.filters import do_format
+from jinja2.filters import do_format, do_indent, make_attrgetter
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -22,7 +22,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from optaned_chat import limits
 
 FILENAME = "<chat template>"
-_WIDTH_FILTERS = ("batch", "center", "indent", "slice", "wordwrap")
+_WIDTH_FILTERS = ("batch", "center", "slice", "wordwrap")
 
 
 class RefusedByTemplate(Exception):  # noqa: N818  the template's own word: raise_exception
@@ -71,6 +71,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805  as in Jinja
         if isinstance(getattr(__obj, "__self__", None), str):
+            limits.check_method(__obj, args)
             __obj = limits.bounded(__obj)
         return super().call(__context, __obj, *args, **kwargs)
 
@@ -108,7 +109,8 @@ def _environment(now: Callable[[], datetime.datetime]) -> _Sandbox:
     environment.globals |= {"raise_exception": _raise_exception, "strftime_now": lambda form: now().strftime(str(form))}
     environment.filters |= {name: limits.bounded(environment.filters[name]) for name in _WIDTH_FILTERS}
     environment.filters["tojson"] = limits.bounded(_tojson)
-    environment.filters["format"] = _format
+    environment.filters |= {"format": _format, "indent": _indent, "join": _join, "replace": _replace}
+    del environment.globals["lipsum"]  # a joke of Jinja's that takes minutes when it is asked to
     return environment
 
 
@@ -119,6 +121,24 @@ def _raise_exception(message: object) -> None:
 def _format(form: object, *values: Any, **named: Any) -> str:
     limits.check_modulo(str(form), None)
     return str(do_format(str(form), *values, **named))
+
+
+def _indent(text: object, width: int | str = 4, first: bool = False, blank: bool = False) -> str:  # noqa: FBT001, FBT002
+    limits.check_lines(str(text), width)
+    return do_indent(str(text), width, first, blank)
+
+
+@pass_environment
+def _join(environment: Environment, parts: Iterable[Any], separator: object = "", attribute: str | None = None) -> str:
+    chosen = parts if attribute is None else map(make_attrgetter(environment, attribute), parts)
+    texts = [str(part) for part in chosen]
+    limits.check_join(str(separator), texts)
+    return str(separator).join(texts)
+
+
+def _replace(text: object, old: object, new: object, count: int | None = None) -> str:
+    limits.check_replace(str(text), str(old), str(new))
+    return str(text).replace(str(old), str(new), -1 if count is None else count)
 
 
 def _tojson(value: Any, *, ensure_ascii: bool = False, indent: int | None = None,

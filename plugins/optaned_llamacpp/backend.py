@@ -127,7 +127,8 @@ def _describe(library: Library, model: int, request: LoadRequest, threads: int) 
 def _no_context(request: LoadRequest, lines: Sequence[str]) -> OptanedError:
     file = request.files[0]
     reason = next((line for line in lines if line), "no reason given")
-    if any("alloc" in line for line in lines):
+    if short := [line for line in lines if "alloc" in line]:
+        reason = short[0]
         wanted = f"{request.slots} slots of {request.context} tokens ({request.kv_cache})"
         return UnavailableError(f"{file}: no memory for a cache of {wanted}: {reason}; lower `context` or `slots`")
     return ConfigError(f"{file}: llama.cpp refuses this context: {reason}")

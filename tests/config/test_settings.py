@@ -5,9 +5,11 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optaned.config.masking import masked
 from optaned.config.resolve import ResolvedConfig
 from optaned.config.toml import toml_value
 
@@ -35,6 +37,19 @@ def test_secrets_are_masked_by_name_by_type_and_in_addresses(resolve_text: Resol
     assert shown["sensors.s.pin"] == '"********"'
     assert shown["sensors.s.chip"] == '"http://********@host/"'
     assert not any(secret in str(resolved.settings) for secret in ("k1", "k2", "k3"))
+
+
+def test_a_faulty_secret_is_not_shown_either(complaints: Callable[..., list[str]]) -> None:
+    text = MODEL + '[sensors.s]\ndriver = "hwmon"\napi_key = ["k1"]\npin = 1234\n'
+    assert complaints(text) == [
+        "sensors.s.api_key: must be text in quotes, not ********",
+        "sensors.s.pin: must be text in quotes, not ********",
+    ]
+
+
+@pytest.mark.parametrize("key", ["Authorization", "X-Api-Key", "hub_token", "cookies", "PASSWD"])
+def test_secrets_in_tables_of_a_driver_are_masked_by_name(key: str) -> None:
+    assert masked("headers", {key: "k1", "Accept": "text"}) == {key: "********", "Accept": "text"}
 
 
 plain = (

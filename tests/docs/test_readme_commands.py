@@ -116,6 +116,16 @@ def test_what_needs_no_daemon_works_on_the_example_itself(command: str, tmp_path
     assert ended.stdout
 
 
+@pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", README, re.DOTALL))
+def test_the_configuration_of_the_readme_is_one(example: str, tmp_path: Path) -> None:
+    (tmp_path / "optaned.toml").write_text(example)
+    command = [sys.executable, "-m", "optaned.cli.optaned", "check", "--no-files"]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=_environment(tmp_path), capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("command", ASKING)
 def test_what_asks_a_daemon_is_answered(command: str, served: Daemon, repository: Path) -> None:
     program = command.split()[0]

@@ -162,6 +162,18 @@ def test_a_first_frame_that_opens_nothing_is_a_mistake_of_the_caller() -> None:
     asyncio.run(story())
 
 
+def test_the_memory_of_a_tokenizer_is_bounded_and_that_of_an_engine_is_not() -> None:
+    async def story() -> None:
+        for role, bound in ((Role.TOKENIZER, str(4 << 30)), (Role.ENGINE, "unlimited")):
+            async with child(opening(role)) as (worker, heard):
+                await until(lambda heard=heard: heard.has(Opened))
+                limits = Path(f"/proc/{worker.pid}/limits").read_text().splitlines()  # noqa: ASYNC240
+                (data,) = [line.split() for line in limits if line.startswith("Max data size")]
+                assert data[3] == bound
+
+    asyncio.run(story())
+
+
 def test_a_child_ignores_ctrl_c_and_offers_itself_to_the_oom_killer() -> None:
     async def story() -> None:
         async with child(opening()) as (worker, heard):

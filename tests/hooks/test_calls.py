@@ -36,7 +36,7 @@ def listener(hear: Callable[[Mapping[str, Any]], None]) -> SimpleNamespace:
 def voter(vote: object) -> SimpleNamespace:
     @hookimpl
     def optaned_governor_vote(proposal: Proposal) -> Any:
-        if isinstance(vote, Exception):
+        if isinstance(vote, BaseException):
             raise vote
         return vote
 
@@ -94,7 +94,7 @@ def test_events_reach_every_listener_and_failures_are_logged_on_the_edge(caplog:
 
 def test_votes_name_their_plugin_and_unsound_ones_count_as_failures() -> None:
     host = PluginHost(GUARD_GROUP)
-    unsound = (Vote(duty=float("nan")), Vote(cooling=2.0), Vote(level="HOT"), "no vote", OSError("gone"))  # type: ignore[arg-type]
+    unsound = (Vote(duty=float("nan")), Vote(cooling=2.0), Vote(level="HOT"), "no vote", OSError("gone"), SystemExit(3))  # type: ignore[arg-type]
     for number, vote in enumerate((Vote(level=Level.HOT, reason="window open"), None, Vote(duty=0), *unsound)):
         host.register(voter(vote), f"p{number}")
     votes = host.votes(Snapshot(0.0), PROPOSAL)
@@ -102,4 +102,4 @@ def test_votes_name_their_plugin_and_unsound_ones_count_as_failures() -> None:
         Vote(level=Level.HOT, reason="p0: window open"),
         Vote(duty=0, reason="p2: no reason given"),
     )
-    assert [r.failures for r in host.records] == [0, 0, 0, 1, 1, 1, 1, 1]
+    assert [r.failures for r in host.records] == [0, 0, 0, 1, 1, 1, 1, 1, 1]

@@ -55,6 +55,21 @@ BROKEN = {
         Status.HOOK_FAILED,
         "optaned_tiers raised ValueError: two lines",
     ),
+    "panic": (
+        "class Panic(BaseException): pass\nraise Panic('in a native library')",
+        Status.IMPORT_FAILED,
+        "Panic: in a native library",
+    ),
+    "exits-in-a-hook": (
+        HEAD + "@hookimpl\ndef optaned_tiers(): raise SystemExit(4)",
+        Status.HOOK_FAILED,
+        "optaned_tiers raised SystemExit: 4",
+    ),
+    "hides": (
+        "OPTANED_API = (1, 0)\ndef __dir__(): return ['optaned_tiers']\ndef __getattr__(name): raise OSError(name)",
+        Status.HOOK_MISMATCH,
+        "looking at it raised OSError: optaned_tiers",
+    ),
     "no-api": ("x = 1", Status.API_MISMATCH, "states no API version; write OPTANED_API = (1, 0)"),
     "newer": ("OPTANED_API = (1, 99)", Status.API_MISMATCH, "needs API 1.99, this optaned offers 1.0"),
     "next-major": ("OPTANED_API = (2, 0)", Status.API_MISMATCH, "needs API 2.0"),

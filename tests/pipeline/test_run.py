@@ -116,7 +116,7 @@ def with_tier(resolved: ResolvedConfig, tier: FakeTier) -> ResolvedConfig:
 
 def test_a_driver_that_breaks_is_one_line_and_is_closed(tmp_path: Path) -> None:
     for answer, line in (
-        (ValueError("bad bytes"), "it failed: ValueError: bad bytes; choose another driver"),
+        (ValueError("bad\nbytes"), "it failed: ValueError: bad bytes; choose another driver"),
         (None, "it returned None instead of the tier's TierInfo"),
         (TierInfo("other", "odd", TierKind.BYTE, 1, 1), "instead of the tier's TierInfo"),
     ):

@@ -67,6 +67,25 @@ def test_malformed_bodies_are_400s(client: httpx2.Client, body: bytes) -> None:
         assert set(response.json()["error"]) == {"message", "type", "param", "code"}
 
 
+USER = [{"role": "user", "content": "x"}]
+MISTYPED = [
+    ({}, "messages is required", "messages"),
+    ({"messages": [{"content": "x"}]}, "messages[0].role is required", "messages[0].role"),
+    ({"messages": [{"role": "boss"}]}, "messages[0].role: unknown value 'boss'", "messages[0].role"),
+    ({"messages": USER, "temperature": -1}, "temperature: expected a number >= 0.0", "temperature"),
+    ({"messages": USER, "seed": "x"}, "seed: expected an integer, got a string", "seed"),
+    ({"messages": USER, "stop": 5}, "stop: expected a string or an array, got an integer", "stop"),
+    ({"messages": USER, "logit_bias": {"1": 101}}, "logit_bias: expected a number <= 100.0", "logit_bias"),
+]
+
+
+@pytest.mark.parametrize(("body", "message", "param"), MISTYPED, ids=range(len(MISTYPED)))
+def test_a_wrong_value_is_told_with_its_name(client: httpx2.Client, body: Any, message: str, param: str) -> None:
+    """The SDKs show the message alone; it must say which parameter is meant."""
+    error = client.post("/v1/chat/completions", json=body).json()["error"]
+    assert (error["message"], error["param"], error["code"]) == (message, param, None)
+
+
 def test_what_is_odd_but_json_is_read() -> None:
     assert parse_object(b' {"a": "\\ud83d\\ude00", "b": 1e308, "c": -9223372036854775808, "d": "\\u0000"} ') == {
         "a": "😀",
@@ -171,6 +190,12 @@ def test_what_is_no_http_gets_a_400_in_json(served: Served, garbage: bytes) -> N
     assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}
 
 
+def test_what_is_no_http_is_told_what_is_wrong(served: Served) -> None:
+    assert b"this is no HTTP request: missing mandatory Host: header" in exchange(served, b"GET / HTTP/1.1\r\n\r\n")
+    length = b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n"
+    assert b"this is no HTTP request: bad Content-Length" in exchange(served, length)
+
+
 def test_a_client_that_leaves_in_its_body_is_no_bug(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with served.connect() as sock:
@@ -223,6 +248,7 @@ def test_a_body_that_is_too_large_is_a_413_before_it_ends(tmp_path: Path) -> Non
     with limited(tmp_path, max_body_bytes=1000) as served:
         told = exchange(served, b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n")
         assert told.startswith(b"HTTP/1.1 413")
+        assert b"larger than 1000 B, the limit that [server] max_body sets" in told
         chunked = b"POST /tokenize HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
         untold = exchange(served, chunked, b"400\r\n" + b"x" * 1024 + b"\r\n")
         assert untold.startswith(b"HTTP/1.1 413")

@@ -221,3 +221,13 @@ def test_no_prompt_and_no_answer_reaches_a_log(
     ours = [record for record in caplog.records if record.name.startswith(("optaned", "uvicorn", "asyncio"))]
     assert any("POST /v1/chat/completions 200" in record.getMessage() for record in ours)
     assert "canary" not in "\n".join(record.getMessage() for record in ours)
+
+
+def test_half_a_request_is_told_that_the_server_stops(tmp_path: Path) -> None:
+    with serving(tmp_path, settings=ServerSettings(stop_s=1)) as served, served.connect() as sock:
+        sock.sendall(post(CHAT, chat_body())[:-5])
+        eventually(lambda: len(served.http._server.server_state.tasks) == 1, what="the request is being read")
+        served.call(served.http.stop)
+        answer = read_until(sock, b"}}")
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b'"shutting_down"' in answer

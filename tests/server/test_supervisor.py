@@ -257,7 +257,8 @@ def test_the_engine_may_die_after_every_token_of_an_answer(signum: signal.Signal
     words = {6: "aborted (SIGABRT)", 11: "crashed (SIGSEGV)", 9: "was killed by signal 9"}[int(signum)]
 
     async def story() -> None:
-        async with supervised(spec("echo")) as supervisor:
+        # Slower than the engine's window: each token is told at once.
+        async with supervised(spec("echo", token_delay_s=0.04)) as supervisor:
             for at in range(len(TEXT) + 1):
                 await is_ready(supervisor)
                 said = ""
@@ -370,6 +371,18 @@ def test_deaths_without_progress_end_in_failed() -> None:
             await supervisor.load("good")
             await is_ready(supervisor)
             assert await answer(supervisor, generate("a", "x")) == "x"
+
+    asyncio.run(story())
+
+
+def test_a_model_that_dies_of_every_prompt_is_given_up() -> None:
+    async def story() -> None:
+        async with supervised(spec("echo"), patience=Patience(first_delay_s=0.0, max_deaths=2)) as supervisor:
+            for number in range(2):
+                await is_ready(supervisor)
+                with pytest.raises(Failure, match="SIGABRT"):
+                    await answer(supervisor, generate(str(number), "x[[crash 6 at prefill]]"))
+            await until(lambda: supervisor.view.state is EngineState.FAILED)
 
     asyncio.run(story())
 

@@ -28,13 +28,30 @@ needs_library = pytest.mark.skipif(llama_cpp is None, reason="needs the llama ex
 TEXT = "Grüße, 世界 🌍\n\tand the rest \u2581"
 
 
+# The library keeps a callback's bare address: it must live as long as the library may speak.
+LOG: list[str] = []
+_KEEP_LINE = llama_cpp and llama_cpp.llama_log_callback(lambda _level, text, _data: LOG.append(text.decode()))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _library_log() -> Iterator[None]:
+    """Hear what the library says, and give the line back to whom it belonged."""
+    if llama_cpp is None:
+        yield
+        return
+    before, data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
+    llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(data))
+    llama_cpp.llama_log_set(_KEEP_LINE, None)
+    yield
+    llama_cpp.llama_log_set(before, data)
+
+
 class Loaded:
     """A model through the library's low-level calls: just enough to run it greedily."""
 
     def __init__(self, path: Path, *, vocabulary_only: bool = False) -> None:
-        self.log: list[str] = []
-        self._callback = llama_cpp.llama_log_callback(lambda level, text, _: self.log.append(text.decode()))
-        llama_cpp.llama_log_set(self._callback, None)
+        self.log = LOG
+        self.log.clear()
         llama_cpp.llama_backend_init()
         wanted = llama_cpp.llama_model_default_params()
         wanted.n_gpu_layers, wanted.vocab_only = 0, vocabulary_only

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import grp
 import os
+import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,9 @@ def find_address(host: str | None, environ: Mapping[str, str]) -> Address:
     if environ.get("OPTANED_HOST"):
         return Address(_path(environ["OPTANED_HOST"], "OPTANED_HOST"), "OPTANED_HOST")
     own = socket_path(environ)
-    if own != SYSTEM_SOCKET and own.exists():
+    if environ.get("OPTANED_RUNTIME_DIR"):
+        return Address(own, "OPTANED_RUNTIME_DIR")
+    if own != SYSTEM_SOCKET and _is_there(own):
         return Address(own, "a daemon that was started by hand")
     return Address(SYSTEM_SOCKET, "the default")
 
@@ -54,6 +56,14 @@ def explain(address: Address, error: OSError) -> OptanedError:
     return UnavailableError(f"cannot talk to the daemon: {address}: {error.strerror or error}")
 
 
+def _is_there(own: Path) -> bool:
+    """Say whether the user's own daemon has a socket. One that is hidden from us counts if the system has none."""
+    try:
+        return own.exists()
+    except PermissionError:  # XDG_RUNTIME_DIR of somebody else, after `su` without `-`
+        return not SYSTEM_SOCKET.exists()
+
+
 def _path(text: str, origin: str) -> Path:
     scheme, separator, rest = text.partition("://")
     if not separator:
@@ -71,10 +81,18 @@ def _path(text: str, origin: str) -> Path:
 def _how_to_join(path: Path) -> str:
     group = _group_of(path)
     if group is None or group.gr_gid == 0:
-        return "it belongs to root alone: set `[server] group` in optaned.toml, or use sudo"
-    if getpass.getuser() in group.gr_mem and group.gr_gid not in os.getgroups():
+        return "it belongs to root alone: name a group that exists in `[server] group` of optaned.toml, or use sudo"
+    if _user() in group.gr_mem and group.gr_gid not in os.getgroups():
         return f"you are in group {group.gr_name}, but not in this session: log in again"
     return f"add yourself to group {group.gr_name}: sudo usermod -aG {group.gr_name} $USER, then log in again"
+
+
+def _user() -> str:
+    """Return the name of the user that we are, whatever the environment says; empty for a uid without one."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
 
 
 def _group_of(path: Path) -> grp.struct_group | None:

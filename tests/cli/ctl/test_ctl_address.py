@@ -31,6 +31,22 @@ def test_other_kinds_of_address_are_refused_by_name(text: str) -> None:
         find_address(text, {})
 
 
+def test_a_daemon_in_a_folder_that_is_hidden_from_us_is_no_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `su` without `-`, XDG_RUNTIME_DIR is still that of somebody else."""
+
+    def hidden(path: Path) -> bool:
+        if path.is_relative_to(tmp_path):
+            raise PermissionError(13, "Permission denied")
+        return system_is_there
+
+    monkeypatch.setattr(Path, "exists", hidden)
+    for system_is_there in (True, False):
+        found = find_address(None, {"XDG_RUNTIME_DIR": str(tmp_path)})
+        assert found.path == (SYSTEM_SOCKET if system_is_there else tmp_path / "optaned" / "optaned.sock")
+
+
 def test_a_missing_socket_and_a_deserted_one_say_how_to_start_the_daemon(ctl, tmp_path: Path) -> None:
     deserted = tmp_path / "deserted.sock"
     with socket.socket(socket.AF_UNIX) as owner:
@@ -96,4 +112,4 @@ def test_every_verb_that_help_names_can_be_used(ctl) -> None:
 def test_an_unknown_verb_exits_64(ctl) -> None:
     found = ctl("frobnicate")
     assert found.code == 64
-    assert "No such command 'frobnicate'" in found.err
+    assert found.err == "optanectl: no such command 'frobnicate'; see: optanectl --help\n"
