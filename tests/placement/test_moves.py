@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from optaned.placement.moves import HOME, MoveRules, Moves, Standing, Step, expected_uses, plan_moves
@@ -175,7 +175,9 @@ def test_the_best_are_not_pushed_out_by_scores_that_wobble_within_the_margin(
 
 
 @given(case=cases())
-def test_who_was_pushed_out_does_not_come_back_for_the_same_reason(case: Case) -> None:
+def test_who_came_in_is_not_pushed_out_for_the_same_reason(case: Case) -> None:
+    # Where a tier holds more than it may, a pinned expert may have to go, and comes back before all others.
+    assume(all(held(case.standing, tier) <= budget for tier, budget in enumerate(case.standing.budgets)))
     moves = plan_moves(case.scores, case.standing, case.rules)
     again = plan_moves(case.scores, after(moves, case.standing), case.rules)
     came = {step.expert for step in moves.promote}
