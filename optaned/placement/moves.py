@@ -80,7 +80,8 @@ def expected_uses(scores: ArrayLike, uses_per_token: float) -> Floats:
     """Return scores as uses a token: scaled to what all experts together are used. Faulty scores (NaN, below 0) count as 0."""
     clean = np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0).clip(min=0.0)
     total = float(clean.sum())
-    return clean * (uses_per_token / total) if total else clean
+    # Divided first: the quotient of a tiny total would be infinite.
+    return clean / total * uses_per_token if total else clean
 
 
 class _Round:
