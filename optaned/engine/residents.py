@@ -131,10 +131,11 @@ class Residents:
         for tensor, home in homes.of_tensor.items():
             if tensor not in self._tier_of_tensor:
                 trunk[home] += self.tensor_bytes(tensor)
-        at_home = (~self.resident).reshape(len(self.index.expert_layers), -1).sum(axis=1)
-        expert = at_home @ homes.expert_bytes if self.has_experts else np.zeros(len(homes.names), np.int64)
-        # An expert whose tensors lie on two homes is counted on both.
-        experts = at_home @ (homes.expert_bytes > 0) if self.has_experts else expert
+        expert = experts = np.zeros(len(homes.names), np.int64)
+        if self.has_experts:
+            at_home = (~self.resident).reshape(len(self.index.expert_layers), -1).sum(axis=1)
+            # An expert whose tensors lie on two homes is counted on both.
+            expert, experts = at_home @ homes.expert_bytes, at_home @ (homes.expert_bytes > 0)
         return [
             TierUse(
                 name=name,
