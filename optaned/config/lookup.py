@@ -93,9 +93,13 @@ class Lookup:
         return ResolvedDriver(choice, driver, options) if driver and options else None
 
     def check_names(self, path: KeyPath, names: Iterable[str], table: str) -> None:
-        """Check that `names` at `path` are declared in `[table.…]`."""
+        """Check that `names` at `path` are declared in `[table.…]`, each of them once."""
         known = self.names(table)
+        met: set[str] = set()
         for place, name in enumerate(names):
+            if name in met:
+                self._faults.append(Fault((*path, place), f"{name!r} is there already; name it once"))
+            met.add(name)
             if name not in known:
                 near = did_you_mean(name, known) or f"; declared: {', '.join(known) or 'none'}"
                 self._faults.append(Fault((*path, place), f"there is no [{table}.{name}]{near}"))

@@ -34,6 +34,9 @@ FAULTS = {
         "cooling.f.cools[0]: there is no [sensors.xyz]; declared: none"
     ),
     MODEL + '[placement]\npromote_to = ["dram0"]': "placement.promote_to[0]: there is no [tiers.dram0]; declared: none",
+    TIERED + '[placement]\npromote_to = ["dram0", "dram0"]': (
+        "placement.promote_to[1]: 'dram0' is there already; name it once"
+    ),
     MODEL + '[placement]\npolicy = "heta"': (
         "placement.policy: no placement policy is named 'heta' (did you mean 'heat'?); known: heat, home"
     ),
