@@ -20,6 +20,10 @@ _TOO_OLD = re.compile(
     r"(?P<what>unknown model architecture|unknown pre-tokenizer type|unknown tokenizer|unsupported model type"
     r"|invalid ggml type|unknown type)(?P<which>.*)"
 )
+# What it and the C library say where memory ran out: the file is not to blame.
+_NO_MEMORY = re.compile(
+    r"cannot allocate memory|unable to allocate|failed to allocate|insufficient memory", re.IGNORECASE
+)
 _PREFIX = re.compile(r"^(?:[A-Za-z_0-9]+: )?(?:error loading model: )?(?:error loading model [a-z]+: )?")
 
 
@@ -71,6 +75,9 @@ def explain(library: Library, file: Path, lines: Iterable[str]) -> OptanedError:
             what = newer["what"] + newer["which"].rstrip(" .")
             return UnavailableError(f"{file}: {what}; {library.version} is too old for this model: {_UPGRADE}")
     reason = next((line for line in said if line), "no reason given")
+    if _NO_MEMORY.search(reason):
+        hint = "free memory, or lift the limit that holds this process (ulimit -v, MemoryMax=)"
+        return UnavailableError(f"{file}: cannot be loaded: {reason.rstrip('.')}; {hint}")
     return ModelFileError(f"{file}: cannot be loaded: {reason.rstrip('.')}; check the file (truncated download?)")
 
 

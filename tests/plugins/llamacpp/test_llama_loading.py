@@ -23,6 +23,8 @@ from optaned.api import (
     UnavailableError,
 )
 from optaned.testing.gguf import Blueprint, build_split, write_gguf
+from optaned_llamacpp.library import open_library
+from optaned_llamacpp.loading import explain
 
 pytestmark = pytest.mark.model
 
@@ -112,6 +114,13 @@ def test_a_library_too_old_for_the_architecture_says_so_and_names_the_next_step(
     assert "pip install -U" in str(error)
     with pytest.raises(UnavailableError, match="kimi-k9"):
         backend.vocabulary([future])
+
+
+def test_a_file_is_not_blamed_where_memory_ran_out() -> None:
+    said = ["llama_model_load: error loading model: mmap failed: Cannot allocate memory", "failed to load model"]
+    error = explain(open_library(), Path("m.gguf"), said)
+    assert isinstance(error, UnavailableError)
+    assert str(error).startswith("m.gguf: cannot be loaded: mmap failed: Cannot allocate memory; free memory, or lift")
 
 
 def test_an_unknown_cache_type_is_told_with_those_that_exist(backend: Backend, tiny_file: Path) -> None:
