@@ -20,7 +20,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_first_party_plugins_are_listed_with_what_they_offer(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(optaned, ["plugins", "--json"]) == 0
     records = {(r["group"], r["name"]): r for r in json.loads(capsys.readouterr().out)}
-    assert records["optaned", "memory"]["drivers"] == ["tiers/memory"]
+    assert records["optaned", "memory"]["drivers"] == ["tiers/memory", "tiers/memory-mode"]
     assert records["optaned.guard", "sim"]["status"] == "loaded"
     assert {r["status"] for r in records.values()} == {"loaded"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,8 +22,10 @@ Load = Callable[[Sequence[Path]], Loaded]
 
 
 def smol(folder: Path, smol_file: Path) -> tuple[Path, ...]:
-    link = folder / "smol.gguf"
-    link.symlink_to(smol_file)
+    """A copy, behind a link: other tests of this process may have the original mapped."""
+    copy, link = folder / "copy.gguf", folder / "smol.gguf"
+    shutil.copyfile(smol_file, copy)
+    link.symlink_to(copy)
     return (link,)
 
 

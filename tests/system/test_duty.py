@@ -74,11 +74,11 @@ def test_a_duty_of_a_quarter_rests_three_times_as_long_as_it_worked(path: Path) 
     writer.close()
 
 
-@pytest.mark.parametrize("hot", [word(Level.CRITICAL, 1.0, reason="77 °C"), word(Level.HOT, 0.0, reason="77 °C")])
-def test_work_stands_still_until_the_word_is_cool_again(path: Path, hot: ThermalWord) -> None:
+@pytest.mark.parametrize(("level", "duty"), [(Level.CRITICAL, 1.0), (Level.HOT, 0.0)])
+def test_work_stands_still_until_the_word_is_cool_again(path: Path, level: Level, duty: float) -> None:
     time, told = Time(), list[str | None]()
     writer = WordWriter(path)
-    writer.write(hot)
+    writer.write(word(level, duty, reason="77 °C"))
     passing = gate(path, time, told)
     time.at.append((5.0, lambda: writer.write(word())))
     passing.pass_through()
