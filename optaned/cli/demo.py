@@ -56,21 +56,26 @@ def _leave(signum: int, _frame: FrameType | None) -> None:
 
 def _talk(environment: dict[str, str], prompt: str) -> int:
     """Wait for the model, ask, and show the state; return the first exit code that is not 0."""
-    click.echo(f"> {prompt}")
     question = ("run", "--verbose", "--temperature", "0", "--max-tokens", "80", prompt)
-    for arguments in (("status", "--wait"), question, ("status",)):
-        code = _program("optaned.cli.optanectl", *arguments, env=environment).wait()
+    for said, arguments in (
+        ("starting the daemon and loading the model ...", ("status", "--wait", "--json")),
+        (f"> {prompt}", question),
+        ("", ("status",)),
+    ):
+        click.echo(said)
+        out = subprocess.DEVNULL if "--json" in arguments else None
+        code = _program("optaned.cli.optanectl", *arguments, env=environment, out=out).wait()
         if code:
             return code
     return 0
 
 
 def _program(
-    module: str, *arguments: str, env: dict[str, str], log: IO[bytes] | None = None
+    module: str, *arguments: str, env: dict[str, str], out: int | None = None, log: IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
     sys.stdout.flush()
     command = [sys.executable, "-m", module, *arguments]
-    return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=log)
+    return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
 
 
 def _stop(daemon: subprocess.Popen[bytes]) -> int:
