@@ -48,6 +48,8 @@ class Learning:
         self._flusher = flusher
         self._skew: Skew | None = None
         self._learned_s: float | None = None
+        nothing = np.zeros(self._rows * self._experts, np.int64)
+        self._late = (nothing, nothing)
         self.heat = Heat.cold(self._rows * self._experts) if heat is None else heat
         if heat is not None and heat.tokens:
             self._measure()
@@ -83,9 +85,15 @@ class Learning:
         Return whether there was anything.
         """
         counts = None if self._tapped is None else self._tapped.take_counts()
-        if counts is None or not (counts.tokens or counts.prefill_tokens) or not self._fits(counts):
+        if counts is None or not np.size(counts.decode) or not self._fits(counts):
             return False
-        decode, prefill = _flat(counts.decode), _flat(counts.prefill)
+        # A token counts at its first layer, its other layers' choices may come a look later: they wait for the next token.
+        decode, prefill = self._late[0] + _flat(counts.decode), self._late[1] + _flat(counts.prefill)
+        nothing = np.zeros_like(decode)
+        self._late = (nothing if counts.tokens else decode, nothing if counts.prefill_tokens else prefill)
+        if not (counts.tokens or counts.prefill_tokens):
+            return False
+        decode = decode if counts.tokens else nothing
         used(decode)
         self.heat = self.heat.observe(decode, counts.tokens, prefill, counts.prefill_tokens)
         self._measure()

@@ -353,3 +353,19 @@ def test_closing_joins_the_thread_saves_and_closes_the_movers(tmp_path: Path) ->
     assert (tmp_path / "m.heat").exists()
     assert home.movers[0].closed
     assert not home.steward._thread.is_alive()
+
+
+def test_a_token_slower_than_a_look_teaches_all_its_layers() -> None:
+    """Its first layer's choice comes in one look, its last layer's in another, in which no token begins."""
+    router = FakeRouter()
+    learning = Learning(paper_index(), router, policy=Hottest())
+    hits: list[int] = []
+    for token in range(3):
+        for row in range(LAYERS):
+            decode = np.zeros((LAYERS, EXPERTS), np.uint32)
+            decode[row, :USED] = 1
+            router.counts = RouterCounts(decode, np.zeros_like(decode), int(row == 0), 0)
+            assert learning.learn(lambda used: hits.append(int(used.sum())), token) == (row == 0)
+    assert hits == [USED, LAYERS * USED, LAYERS * USED]
+    first, last = learning.heat.weight.reshape(LAYERS, EXPERTS)
+    assert last.sum() == pytest.approx(first.sum() * 2 / 3, rel=0.01), "the last token's rest waits for the next token"
