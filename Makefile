@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+NATIVE := $(wildcard optaned/residency/*.[ch] plugins/optaned_llamacpp/*.[ch])
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: demo test test-slow check bench clean
@@ -33,7 +34,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The library has no wheel on the index: pip compiles it, about 5 minutes on 2 cores.
-$(VENV)/.demo: pyproject.toml | $(BIN)/python
+$(VENV)/.demo: pyproject.toml setup.py $(NATIVE) | $(BIN)/python
 	$(PIP) install --quiet --editable ".[demo]"
 	touch $@
 

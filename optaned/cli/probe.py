@@ -36,7 +36,8 @@ HEADER = ("tier", "driver", "kind", "capacity", "free", "read", "node", "where")
 @click.option("--threads", type=click.IntRange(min=1, max=256), help="With --measure [default: one a core].")
 def probe(config_file: Path | None, seconds: float, threads: int | None, *, as_json: bool, measure: bool) -> None:
     """Show capacity, free bytes and place of every declared tier."""
-    resolved = open_config(find_config(config_file)).resolved
+    # A first look comes before the model is there; measuring reads its files.
+    resolved = open_config(find_config(config_file), look_for_files=measure).resolved
     tiers = probe_tiers(resolved, Env())
     if measure:
         tiers = _measure(resolved, tiers, threads or threads_for("auto", affinity()), seconds)

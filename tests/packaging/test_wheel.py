@@ -15,7 +15,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLUGINS = {"chat", "echo", "file", "home", "llamacpp", "memory", "package", "sim"}
+PLUGINS = {
+    "chat",
+    "device",
+    "echo",
+    "file",
+    "fsdax",
+    "heat",
+    "home",
+    "llamacpp",
+    "memory",
+    "package",
+    "sim",
+    "static",
+}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -29,7 +42,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source"
     for part in ("optaned", "plugins"):
         shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, source], check=True)
