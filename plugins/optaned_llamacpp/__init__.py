@@ -7,7 +7,6 @@ machines where llama-cpp-python is not installed.
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -16,11 +15,6 @@ from pydantic import Field
 from optaned.api import Backend, Driver, Env, Needs, Options, UnavailableError, hookimpl
 
 OPTANED_API = (1, 0)
-
-# The library's threads spin between operations, by default for so long that any other program on their cores costs more
-# than it uses (measured on 2 busy cores: 1.5 to 7 tokens/s; with this 9 to 13; on idle ones the same 100). libgomp reads
-# it when it is loaded, so that it must be set before.
-_SPIN = ("GOMP_SPINCOUNT", "1000")
 
 
 class LlamaOptions(Options):
@@ -35,7 +29,6 @@ class LlamaOptions(Options):
 
 
 def _open(name: str, options: LlamaOptions, env: Env) -> Backend:
-    os.environ.setdefault(*_SPIN)
     try:
         implementation = importlib.import_module("optaned_llamacpp.backend")
     except ModuleNotFoundError as error:
