@@ -18,7 +18,7 @@ TEXTS = [
     for name in TRACKED
     if Path(name).suffix in {".py", ".md", ".toml", ".sh", ".json", ".c", ""} and (ROOT / name).is_file()
 ]
-FOREIGN = re.compile(r"/work/|/root/|\bissue #?\d|TODO|FIXME|XXX")
+FOREIGN = re.compile(rf"{re.escape(str(ROOT))}/|\bissue #?\d|TODO|FIXME|XXX")
 
 
 @pytest.mark.skipif(not TEXTS, reason="not a git checkout")
